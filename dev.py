@@ -163,8 +163,8 @@ def example(args: argparse.Namespace) -> int:
     return run([PYTHON, "-m", "tilewright", "run", args.file, *args.rest])
 
 
-EXTRAS = ("models", "notebook", "docs", "mpi", "ship", "jax", "test", "torch")
-LARGE = {"torch"}  # gigabytes, where the registry has no build for CPUs alone: installed where they are named
+EXTRAS = ("models", "notebook", "docs", "mpi", "ship", "mlir", "jax", "test", "torch")
+LARGE = {"torch", "mlir"}  # hundreds of megabytes, or gigabytes where no build is for CPUs alone: installed where they are named
 
 # The layers that `test` takes by name: their packages, whose docstrings are tests too, and their tests.
 LAYERS = {
@@ -297,7 +297,7 @@ def setup(args: argparse.Namespace) -> int:
 def add_extras(c: argparse.ArgumentParser) -> None:
     text = (
         "with these extras too: models (real models), notebook (notebooks, pictures), docs, mpi (many processes), ship (files for"
-        " other CPUs), torch; jax and test are there anyway"
+        " other CPUs), mlir (IREE's compiler, which reads what is said in MLIR), torch; jax and test are there anyway"
     )
     c.add_argument("--extras", type=extras_of, default=(), metavar="A,B", help=text)
 

@@ -46,6 +46,7 @@ NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
         "the model examples are not run: pip install -e '.[jax,models]' to run them",
     ),
     "ship": (("ziglang",), "nothing is linked for other CPUs: pip install -e '.[ship]' to do so"),
+    "mlir": (("iree",), "MLIR is not run, and linalg is not parsed: pip install -e '.[mlir]' to do so"),
     "mpi": (("mpi4py",), "tests on several processes are left out: pip install -e '.[mpi]' to run them"),
     "notebook": (
         ("matplotlib", "nbclient", "ipykernel"),

@@ -2,6 +2,7 @@
 
 from tiling.choices.valid_tilings import Tiling, powers_of_two, valid_tilings
 from tiling.files.isl_schedule import isl_schedule
+from tiling.files.linalg import as_linalg
 from tiling.files.loops import LoopsError, loops_text
 from tiling.files.mlir import as_mlir
 from tiling.files.parse_loops import parse_loops
@@ -58,6 +59,7 @@ __all__ = [
     "TiledValue",
     "Tiling",
     "TilingSpace",
+    "as_linalg",
     "as_mlir",
     "coalesced",
     "coalescing",

@@ -249,7 +249,7 @@ class _Walk:
         if s.step is not None:
             known = self.value(s.step)
             if not isinstance(known, Constant) or not isinstance(known.kind, types.IntegerLiteral) or known.value == 0:
-                raise NotStructured("a step that is not known")
+                raise NotStructured("a range whose step is no constant")
             step = int(known.value)
         if any(types.unliteral(x.kind) != types.int64 for x in (start, stop)):
             raise NotStructured("a range of other integers")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 import codegen
@@ -45,6 +47,18 @@ ENDLESS = """func.func @main(%x: tensor<4xi32>) -> tensor<4xi32> {
    do { %n = stablehlo.add %i, %x : tensor<4xi32>  stablehlo.return %n : tensor<4xi32> }
   return %r : tensor<4xi32>
 }"""
+
+
+def bare_packages(folder: pathlib.Path, own: Sequence[str]) -> pathlib.Path:
+    """A folder to import from that has NumPy and these packages of this repository."""
+    packages, home = folder / "packages", pathlib.Path(np.__file__).parent.parent
+    packages.mkdir()
+    for name in ("numpy", "numpy.libs"):
+        if (home / name).exists():
+            (packages / name).symlink_to(home / name)
+    for name in own:
+        (packages / name).symlink_to(ROOT / name)
+    return packages
 
 
 def compiled(text: str, threads: int | None = None) -> codegen.Executable:

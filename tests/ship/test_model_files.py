@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tests.ship.shipping import ROOT, needs_linker
+from tests.ship.shipping import bare_packages, needs_linker
 
 pytestmark = [pytest.mark.models, pytest.mark.slow, needs_linker]
 
@@ -51,13 +51,7 @@ def test_real_models_run_from_files(make: Any, tmp_path: pathlib.Path) -> None:
     expected = bound(x)
     bound.save(tmp_path / "model.tw", x)
     np.save(tmp_path / "x.npy", np.asarray(x))
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    home = pathlib.Path(np.__file__).parent.parent
-    for name in ("numpy", "numpy.libs"):
-        if (home / name).exists():
-            (packages / name).symlink_to(home / name)
-    (packages / "tilewright_runtime").symlink_to(ROOT / "tilewright_runtime")
+    packages = bare_packages(tmp_path, ["tilewright_runtime"])
     script = (
         f"import sys; sys.path.insert(0, {str(packages)!r})\n"
         "import time; began = time.perf_counter()\n"

@@ -27,7 +27,7 @@ from codegen.ship.save import save
 from codegen.ship.targets import file_target
 from codegen.target import host_target
 from tests.commands.command_line import called
-from tests.ship.shipping import ENDLESS, PROGRAMS, ROOT, SCALED, WIDE, compiled, needs_linker
+from tests.ship.shipping import ENDLESS, PROGRAMS, ROOT, SCALED, WIDE, bare_packages, compiled, needs_linker
 from tilewright.inputs import random_arrays
 from tilewright_runtime import ArrayError, FileError, container, machine
 
@@ -95,14 +95,8 @@ def test_arguments_are_judged(scaled: Any) -> None:
 def test_a_file_runs_where_numpy_is_alone(scaled: Any, tmp_path: pathlib.Path) -> None:
     """No numba, llvmlite, sympy, islpy, ml_dtypes, JAX; and none of the packages that need them is imported."""
     path, x, expected = scaled
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    home = pathlib.Path(np.__file__).parent
-    for name in ("numpy", "numpy.libs"):
-        if (home.parent / name).exists():
-            (packages / name).symlink_to(home.parent / name)
-    for name in ("tilewright", "tilewright_runtime", "hlo", "indexing", "tiling", "codegen", "interp"):
-        (packages / name).symlink_to(ROOT / name)
+    every = ("tilewright", "tilewright_runtime", "hlo", "indexing", "tiling", "codegen", "interp")
+    packages = bare_packages(tmp_path, every)
     np.save(tmp_path / "x.npy", x)
     script = (
         f"import sys; sys.path.insert(0, {str(packages)!r})\n"
@@ -118,6 +112,31 @@ def test_a_file_runs_where_numpy_is_alone(scaled: Any, tmp_path: pathlib.Path) -
     assert done.stdout.split("\n")[:2] == ["numpy tilewright tilewright_runtime", "bare"]
     with np.load(tmp_path / "found.npz") as found:
         agree([found[f"arr_{k}"] for k in range(len(expected))], expected)
+
+
+@pytest.mark.slow
+def test_all_programs_run_where_numpy_is_alone(tmp_path: pathlib.Path) -> None:
+    """Each shipped program's file, in one process that has NumPy and the loader: the bits of the process that made it."""
+    expected = {}
+    for name, path in PROGRAMS.items():
+        executable = codegen.compile(hlo.load(path))
+        arrays = random_arrays(executable.plan.module.entry, 0)
+        executable.save(tmp_path / f"{name}.tw")
+        np.savez(tmp_path / f"{name}.npz", *arrays)
+        expected[name] = hashlib.sha256(b"".join(a.tobytes() for a in executable(*arrays))).hexdigest()
+    script = (
+        f"import sys; sys.path.insert(0, {str(bare_packages(tmp_path, ['tilewright_runtime']))!r})\n"
+        "import hashlib, pathlib, numpy as np, tilewright_runtime\n"
+        f"for path in sorted(pathlib.Path({str(tmp_path)!r}).glob('*.tw')):\n"
+        "    with np.load(path.with_suffix('.npz')) as given:\n"
+        "        found = tilewright_runtime.load(path)(*[given[f'arr_{k}'] for k in range(len(given.files))])\n"
+        "    print(path.stem, hashlib.sha256(b''.join(a.tobytes() for a in found)).hexdigest(), path.stat().st_size)\n"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = {name: (digest, int(size)) for name, digest, size in (line.split() for line in done.stdout.splitlines())}
+    assert {name: digest for name, (digest, _) in rows.items()} == expected
+    print("\n".join(f"{name}: {size} bytes" for name, (_, size) in rows.items()))
 
 
 def test_threads_share_a_call_and_programs_are_called_from_several(tmp_path: pathlib.Path) -> None:

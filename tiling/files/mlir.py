@@ -10,7 +10,7 @@ left out while a flag holds) is not in it; a micro-kernel is its three loops. Op
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -22,6 +22,20 @@ from hlo.types import ElementType
 from indexing.expr import Const, Expr, Maximum, Minimum, Var, as_expr, maximum, minimum, substitute
 from indexing.expressions.terms import FloorDiv, Mod, Product
 from tiling.elements.folds import combined_function
+from tiling.files.mlir_words import (
+    BOOLEANS,
+    COMPARED,
+    FLOATS,
+    INTEGERS,
+    ORDERED,
+    UNSIGNED,
+    NoForm,
+    arguments_of,
+    atoms_of,
+    element_of,
+    memref,
+    mlir_type,
+)
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import address
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Scalar, Test, runtimes_of
@@ -41,28 +55,7 @@ from tiling.loops.ir import (
     Turn,
 )
 
-__all__ = ["as_mlir", "mlir_type"]
-
-_FLOATS = {
-    "add": "arith.addf", "subtract": "arith.subf", "multiply": "arith.mulf", "divide": "arith.divf", "maximum": "arith.maximumf",
-    "minimum": "arith.minimumf", "power": "math.powf", "atan2": "math.atan2", "remainder": "arith.remf", "negate": "arith.negf",
-    "exponential": "math.exp", "exponential_minus_one": "math.expm1", "log": "math.log", "log_plus_one": "math.log1p",
-    "tanh": "math.tanh", "sqrt": "math.sqrt", "rsqrt": "math.rsqrt", "cbrt": "math.cbrt", "abs": "math.absf", "sine": "math.sin",
-    "cosine": "math.cos", "tan": "math.tan", "floor": "math.floor", "ceil": "math.ceil", "erf": "math.erf", "erfc": "math.erfc",
-    "fast_erf": "math.erf", "round_nearest_even": "math.roundeven", "round_nearest_afz": "math.round",
-}  # fmt: skip
-_INTEGERS = {
-    "add": "addi", "subtract": "subi", "multiply": "muli", "and": "andi", "or": "ori", "xor": "xori", "maximum": "maxsi",
-    "minimum": "minsi",
-}  # fmt: skip
-_UNSIGNED = {"maximum": "maxui", "minimum": "minui"}
-_BOOLEANS = {"and": "andi", "or": "ori", "xor": "xori", "multiply": "andi", "add": "ori", "maximum": "ori", "minimum": "andi"}
-_ORDERED = {"EQ": "oeq", "NE": "une", "LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge"}
-_COMPARED = {"EQ": "eq", "NE": "ne", "LT": "{}lt", "LE": "{}le", "GT": "{}gt", "GE": "{}ge"}
-
-
-class _NoForm(Exception):
-    """Carries the reason of a `Declined` out of a print."""
+__all__ = ["Printer", "as_mlir", "placed_out"]
 
 
 def as_mlir(schedule: Schedule, name: str = "kernel") -> str | Declined:
@@ -88,22 +81,12 @@ def as_mlir(schedule: Schedule, name: str = "kernel") -> str | Declined:
     }
     """
     try:
-        return _Printer(schedule).text(name)
-    except _NoForm as reason:
+        return Printer(schedule).text(name)
+    except NoForm as reason:
         return Declined(str(reason))
 
 
-def mlir_type(element: ElementType) -> str:
-    """The type of an element in memory: integers have no sign there. Raises _NoForm for what MLIR's arithmetic lacks."""
-    name = str(element)
-    if re.fullmatch(r"i1|[us]?i(8|16|32|64)", name):
-        return name.lstrip("us")
-    if name in ("f16", "bf16", "f32", "f64"):
-        return name
-    raise _NoForm(f"elements of type {name}")
-
-
-class _Printer:
+class Printer:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.by_value = buffers_by_value(schedule)
@@ -112,6 +95,7 @@ class _Printer:
         self.names: dict[Buffer, str] = {}
         self.variables: dict[Var, Expr | int] = {}
         self.count = self.loops = 0
+        self.taken: dict[Hashable, str] = {}  # what a body is given in the place of loads
 
     # ------------------------------------------------------------ text
 
@@ -133,31 +117,35 @@ class _Printer:
     def text(self, name: str) -> str:
         given = [b for b in self.schedule.buffers if b.scope in (Scope.ARGUMENT, Scope.RESULT)]
         self.names = {b: f"%b{k}" for k, b in enumerate(self.schedule.buffers)}
-        arguments = ", ".join(f"{self.names[b]}: {_memref(b)}" for b in given)
+        arguments = ", ".join(f"{self.names[b]}: {memref(b)}" for b in given)
         for b in self.schedule.buffers_in(Scope.SHARED):
-            self.line(f"{self.names[b]} = memref.alloc() : {_memref(b)}")
+            self.line(f"{self.names[b]} = memref.alloc() : {memref(b)}")
         for phase in self.schedule.phases:
             self.phase(phase)
         self.line("return")
         symbol = re.sub(r"\W", "_", name, flags=re.ASCII)
         return "\n".join(["module {", f"  func.func @{symbol}({arguments}) {{", *self.lines, "  }", "}"])
 
+    def substituted(self, e: Expr | int) -> Expr:
+        """An expression with the loops' names in the text in the place of their variables."""
+        return substitute(as_expr(e), self.variables)
+
     def expression(self, e: Expr | int) -> str:
-        """An affine expression over loops' variables. Raises _NoForm for another one."""
-        made = substitute(as_expr(e), self.variables)
-        for atom in _atoms(made):
+        """An affine expression over loops' variables. Raises NoForm for another one."""
+        made = self.substituted(e)
+        for atom in atoms_of(made):
             if isinstance(atom, Product | Minimum | Maximum):
-                raise _NoForm(f"the index {made}: a {type(atom).__name__.lower()} of variables is not affine")
+                raise NoForm(f"the index {made}: a {type(atom).__name__.lower()} of variables is not affine")
             if isinstance(atom, FloorDiv | Mod) and not (isinstance(atom.divisor, int) and atom.divisor > 0):
-                raise _NoForm(f"the index {made} divides by what is no number")
+                raise NoForm(f"the index {made} divides by what is no number")
             if isinstance(atom, Var) and not atom.name.startswith("%"):
-                raise _NoForm(f"the index {made}: {atom} is known at run time alone")
+                raise NoForm(f"the index {made}: {atom} is known at run time alone")
         return str(made)
 
     def bound(self, e: Expr, word: type[Minimum] | type[Maximum], more: int) -> str:
         """A bound of a loop as a map: the greatest or the least of several expressions."""
         made = substitute(e, self.variables)
-        parts = _arguments(made, word)
+        parts = arguments_of(made, word)
         shown = [self.expression(p + more) for p in parts]
         used = sorted({v for s in shown for v in re.findall(r"%\w+", s)})
         dims = {v: f"d{k}" for k, v in enumerate(used)}
@@ -169,7 +157,7 @@ class _Printer:
 
     def phase(self, phase: Phase) -> None:
         if phase.group > 1 and phase.before:
-            raise _NoForm("tasks of several tiles that share what is made before them")
+            raise NoForm("tasks of several tiles that share what is made before them")
         # A flag says where nothing need be computed: all of it is.
         self.variables.update({f.variable: 0 for f in phase.flags})
         self.loops += len(phase.tiles)
@@ -184,7 +172,7 @@ class _Printer:
 
     def task(self, phase: Phase) -> None:
         for b in self.schedule.buffers_in(Scope.THREAD):
-            self.line(f"{self.names[b]} = memref.alloc() : {_memref(b)}")
+            self.line(f"{self.names[b]} = memref.alloc() : {memref(b)}")
         for step in (*phase.before, *phase.steps):
             self.step(step)
         if len(self.schedule.phases) > 1:  # each phase has its own
@@ -196,20 +184,23 @@ class _Printer:
         elif isinstance(step, Contract):
             self.contract(step)
         elif isinstance(step, Turn):
-            with self.over((step.rows, step.columns)):
-                r, c = step.rows.variable, step.columns.variable
-                value = self.fresh()
-                kind = _memref(step.source.buffer)
-                at = self.expression(step.source.base + r * step.source.row_stride + c * step.source.column_stride)
-                to = self.expression(step.target.base + c * step.target.row_stride + r * step.target.column_stride)
-                self.line(f"{value} = affine.load {self.names[step.source.buffer]}[{at}] : {kind}")
-                self.line(f"affine.store {value}, {self.names[step.target.buffer]}[{to}] : {_memref(step.target.buffer)}")
+            r, c = step.rows.variable, step.columns.variable
+            at = step.source.base + r * step.source.row_stride + c * step.source.column_stride
+            to = step.target.base + c * step.target.row_stride + r * step.target.column_stride
+            self.copy((step.rows, step.columns), (step.source.buffer, at), (step.target.buffer, to))
         elif isinstance(step, Sequential):
             with self.over((step.loop,)):
                 for inner in step.steps:
                     self.step(inner)
         elif not isinstance(step, Measure):  # (which only finds out what need not be computed)
-            raise _NoForm(f"a step of kind {type(step).__name__}")
+            raise NoForm(f"a step of kind {type(step).__name__}")
+
+    def copy(self, loops: Sequence[Loop], source: tuple[Buffer, Expr], target: tuple[Buffer, Expr]) -> None:
+        """The elements at the places of some loops' iterations."""
+        with self.over(loops):
+            value = self.fresh()
+            self.line(f"{value} = affine.load {self.placed(*source)}")
+            self.line(f"affine.store {value}, {self.placed(*target)}")
 
     @contextmanager
     def over(self, loops: Sequence[Loop]) -> Iterator[None]:
@@ -229,7 +220,7 @@ class _Printer:
         scans = any(x.kind is LoopKind.SCAN for x in nest.loops)
         for f in nest.folds:
             if scans:
-                raise _NoForm("a scan")
+                raise NoForm("a scan")
             if not f.carried:
                 with self.over([x for x in nest.loops if x.kind is not LoopKind.REDUCTION]):
                     self.begin(f)
@@ -252,13 +243,19 @@ class _Printer:
         return self.value(Scalar(b.element.dtype.type(0), b.element), {})
 
     def fold(self, f: FoldStep, nodes: Sequence[str]) -> None:
+        before = self.fresh()
+        self.line(f"{before} = affine.load {self.at(f.buffers[0], f.index)}")
+        self.line(f"affine.store {self.folded(f, nodes, before)}, {self.at(f.buffers[0], f.index)}")
+
+    def folded(self, f: FoldStep, nodes: Sequence[str], before: str) -> str:
+        """What a fold makes of the value before and of one iteration's."""
         (b,) = f.buffers if len(f.buffers) == 1 else (None,)
         if b is None:
-            raise _NoForm("a fold of several values")
+            raise NoForm("a fold of several values")
         if isinstance(f.op.definition.semantics, SumOfProducts):
             if f.products > 1:
-                raise _NoForm("a sum of sums of products")
-            kinds = [_element(n) for n in f.nodes]
+                raise NoForm("a sum of sums of products")
+            kinds = [element_of(n) for n in f.nodes]
             terms = [self.converted(v, k or b.element, b.element) for v, k in zip(nodes, kinds, strict=True)]
             value = terms[0]
             for t in terms[1:]:
@@ -267,64 +264,81 @@ class _Printer:
         else:
             name = combined_function(f.op.regions[0])
             if name is None or len(nodes) != 1:
-                raise _NoForm("a fold by a body that is no single operation")
+                raise NoForm("a fold by a body that is no single operation")
             function, value = name, nodes[0]
-        before = self.fresh()
-        self.line(f"{before} = affine.load {self.at(b, f.index)}")
-        self.line(f"affine.store {self.apply(function, [before, value], b.element, b.element)}, {self.at(b, f.index)}")
+        return self.apply(function, [before, value], b.element, b.element)
 
     def contract(self, c: Contract) -> None:
         """The product as loops over rows, columns and the depth, block by block where operands are packed so."""
         kernel = c.kernel
         if kernel.together > 1 or kernel.along or kernel.needs_runs or c.places:
-            raise _NoForm(f"a contraction by {kernel.routine}, whose operands do not lie as a matrix")
+            raise NoForm(f"a contraction by {kernel.routine}, whose operands do not lie as a matrix")
         row, column, k, block = (Var(f"contract_{n}") for n in ("row", "column", "k", "block"))
         rows = Loop(row, Const(0), c.rows_upper, c.m)
         columns = Loop(column, c.columns_lower, c.columns_upper, c.n)
-        out = c.out.base + row * c.out.row_stride + column * c.out.column_stride
-        name, kind = self.names[c.out.buffer], _memref(c.out.buffer)
         with self.over(c.loops):
             if not c.accumulate:
-                with self.over((rows, columns)):
-                    self.line(f"affine.store {self.zero(c.out.buffer)}, {name}[{self.expression(out)}] : {kind}")
+                self.cleared(c, rows, columns)
             blocks = -(-c.k // c.k_block)
-            with self.over((Loop(block, Const(0), Const(blocks - 1), blocks),)):
+            self.variables[block] = 0
+            with self.over((Loop(block, Const(0), Const(blocks - 1), blocks),) if blocks > 1 else ()):
                 first = as_expr(substitute(block, self.variables)) * c.k_block
                 self.variables[c.k_start] = first
                 for pack in c.pack:
                     self.nest(pack)
-                lower, upper = maximum(first, c.depth_lower), minimum(first + (c.k_block - 1), c.last_depth)
+                lower = first if c.depth_lower == Const(0) else maximum(first, c.depth_lower)
+                upper = minimum(first + (c.k_block - 1), c.last_depth)
                 levels = [Loop(Var(f"contract_{n}"), Const(0), Const(r - 1), r) for n, (r, _, _) in enumerate(c.levels)]
-                with self.over((rows, columns, *levels, Loop(k, lower, upper, c.k_block, LoopKind.REDUCTION))):
-                    left = c.left.base + row * c.left.row_stride + (k - c.k_start) * c.left.column_stride
-                    panel = (column // c.columns) * c.panel_stride + column % c.columns
-                    right = c.right.base + panel + k * c.right.row_stride
-                    for x, (_, one_left, one_right) in zip(levels, c.levels, strict=True):
-                        left, right = left + x.variable * one_left, right + x.variable * one_right
-                    terms = []
-                    for side, at in ((c.left.buffer, left), (c.right.buffer, right)):
-                        loaded = self.fresh()
-                        self.line(f"{loaded} = affine.load {self.names[side]}[{self.expression(at)}] : {_memref(side)}")
-                        terms.append(self.converted(loaded, side.element, c.out.buffer.element))
-                    before = self.fresh()
-                    self.line(f"{before} = affine.load {name}[{self.expression(out)}] : {kind}")
-                    element = c.out.buffer.element
-                    total = self.apply("add", [before, self.apply("multiply", terms, element, element)], element, element)
-                    self.line(f"affine.store {total}, {name}[{self.expression(out)}] : {kind}")
+                depth = Loop(k, lower, upper, c.k_block, LoopKind.REDUCTION)
+                left = c.left.base + row * c.left.row_stride + (k - c.k_start) * c.left.column_stride
+                right = c.right.base + k * c.right.row_stride
+                for x, (_, one_left, one_right) in zip(levels, c.levels, strict=True):
+                    left, right = left + x.variable * one_left, right + x.variable * one_right
+                self.product(c, (rows, columns, *levels, depth), left, right)
+
+    def cleared(self, c: Contract, rows: Loop, columns: Loop) -> None:
+        """Zero wherever a product goes."""
+        with self.over((rows, columns)):
+            self.line(f"affine.store {self.zero(c.out.buffer)}, {self.placed(c.out.buffer, placed_out(c, rows, columns))}")
+
+    def product(self, c: Contract, loops: Sequence[Loop], left: Expr, right: Expr) -> None:
+        """One block of a product: loops over rows, columns, levels and the depth. `right` is a place in the first panel."""
+        rows, columns = loops[:2]
+        with self.over(loops):
+            panel = (columns.variable // c.columns) * c.panel_stride + columns.variable % c.columns
+            values = []
+            for side, at in ((c.left.buffer, left), (c.right.buffer, right + panel)):
+                values.append(self.fresh())
+                self.line(f"{values[-1]} = affine.load {self.placed(side, at)}")
+            out = self.placed(c.out.buffer, placed_out(c, rows, columns))
+            before = self.fresh()
+            self.line(f"{before} = affine.load {out}")
+            self.line(f"affine.store {self.summed(c, values, before)}, {out}")
+
+    def summed(self, c: Contract, factors: Sequence[str], before: str) -> str:
+        """The sum before and one product more."""
+        element, sides = c.out.buffer.element, (c.left.buffer, c.right.buffer)
+        terms = [self.converted(v, b.element, element) for v, b in zip(factors, sides, strict=True)]
+        return self.apply("add", [before, self.apply("multiply", terms, element, element)], element, element)
+
+    def placed(self, b: Buffer, at: Expr) -> str:
+        return f"{self.names[b]}[{self.expression(at)}] : {memref(b)}"
 
     # ------------------------------------------------------------ elements
 
     def at(self, b: Buffer, index: Sequence[Expr]) -> str:
-        return f"{self.names[b]}[{self.expression(address(b, index, self.schedule.ranges))}] : {_memref(b)}"
+        return self.placed(b, address(b, index, self.schedule.ranges))
 
     def value(self, n: Node, memo: dict[Node, str]) -> str:
         if n not in memo:
             if runtimes_of(n):
-                raise _NoForm("an element whose place is a value known at run time")
+                raise NoForm("an element whose place is a value known at run time")
             memo[n] = _NODES[type(n)](self, n, memo)
         return memo[n]
 
     def load(self, n: Load, memo: dict[Node, str]) -> str:
+        if n.place in self.taken:
+            return self.taken[n.place]
         found = self.fresh()
         self.line(f"{found} = affine.load {self.at(n.buffer or self.by_value[n.value], n.index)}")
         return found
@@ -368,9 +382,9 @@ class _Printer:
         return found
 
     def choose(self, n: Choose, memo: dict[Node, str]) -> str:
-        element = _element(n)
+        element = element_of(n)
         if element is None:
-            raise _NoForm("a choice of no type")
+            raise NoForm("a choice of no type")
         # What is computed on one side alone is not known on the other, nor afterwards.
         kind = mlir_type(element)
         then, otherwise = (lambda: self.value(n.then, dict(memo))), (lambda: self.value(n.otherwise, dict(memo)))
@@ -396,10 +410,10 @@ class _Printer:
 
     def applied(self, n: Apply, memo: dict[Node, str]) -> str:
         values = [self.value(a, memo) for a in n.arguments]
-        own = [_element(a) for a in n.arguments]
+        own = [element_of(a) for a in n.arguments]
         result = n.op.results[0].tensor.element
         if not isinstance(result, ElementType) or any(e is None for e in own):
-            raise _NoForm(f"{n.function} of values whose type is not said")
+            raise NoForm(f"{n.function} of values whose type is not said")
         if n.function == "compare":
             return self.compared(str(n.op.attr("comparison_direction")), values, own[0])
         if n.function == "select":
@@ -420,16 +434,16 @@ class _Printer:
     def apply(self, function: str, values: Sequence[str], of: ElementType, result: ElementType) -> str:
         kind = mlir_type(result)
         if of != result:
-            raise _NoForm(f"{function} of {of} to {result}")
+            raise NoForm(f"{function} of {of} to {result}")
         if result.is_float:
-            name = _FLOATS.get(function)
+            name = FLOATS.get(function)
         elif kind == "i1":
-            name = f"arith.{_BOOLEANS[function]}" if function in _BOOLEANS else None
+            name = f"arith.{BOOLEANS[function]}" if function in BOOLEANS else None
         else:
-            word = _UNSIGNED.get(function) if str(result).startswith("u") else None
-            name = f"arith.{word or _INTEGERS[function]}" if function in _INTEGERS else None
+            word = UNSIGNED.get(function) if str(result).startswith("u") else None
+            name = f"arith.{word or INTEGERS[function]}" if function in INTEGERS else None
         if name is None:
-            raise _NoForm(f"the function {function} of {result}")
+            raise NoForm(f"the function {function} of {result}")
         found = self.fresh()
         self.line(f"{found} = {name} {', '.join(values)} : {kind}")
         return found
@@ -438,10 +452,10 @@ class _Printer:
         assert element is not None
         found, kind = self.fresh(), mlir_type(element)
         if element.is_float:
-            self.line(f"{found} = arith.cmpf {_ORDERED[direction]}, {', '.join(values)} : {kind}")
+            self.line(f"{found} = arith.cmpf {ORDERED[direction]}, {', '.join(values)} : {kind}")
         else:
             sign = "u" if str(element).startswith("u") or kind == "i1" else "s"
-            self.line(f"{found} = arith.cmpi {_COMPARED[direction].format(sign)}, {', '.join(values)} : {kind}")
+            self.line(f"{found} = arith.cmpi {COMPARED[direction].format(sign)}, {', '.join(values)} : {kind}")
         return found
 
     def converted(self, value: str, source: ElementType, target: ElementType) -> str:
@@ -450,12 +464,12 @@ class _Printer:
             return value
         if source.is_float and target.is_float:
             if source.bits == target.bits:
-                raise _NoForm(f"a conversion of {source} to {target}")
+                raise NoForm(f"a conversion of {source} to {target}")
             word = "extf" if source.bits < target.bits else "truncf"
         elif target.is_float:
             word = "uitofp" if str(source).startswith("u") or a == "i1" else "sitofp"
         elif source.is_float or b == "i1":
-            raise _NoForm(f"a conversion of {source} to {target}")
+            raise NoForm(f"a conversion of {source} to {target}")
         elif source.bits == target.bits:
             return value
         elif source.bits > target.bits:
@@ -468,45 +482,11 @@ class _Printer:
 
 
 _NODES: Mapping[type, Callable[..., str]] = {
-    Load: _Printer.load, Scalar: _Printer.scalar, IndexNode: _Printer.number, Test: _Printer.test, Choose: _Printer.choose,
-    Apply: _Printer.applied,
+    Load: Printer.load, Scalar: Printer.scalar, IndexNode: Printer.number, Test: Printer.test, Choose: Printer.choose,
+    Apply: Printer.applied,
 }  # fmt: skip
 
 
-def _memref(b: Buffer) -> str:
-    return f"memref<{b.size_elems}x{mlir_type(b.element)}>"
-
-
-def _element(n: Node) -> ElementType | None:
-    """The element type of a node's value."""
-    if isinstance(n, Scalar | IndexNode):
-        return n.element
-    if isinstance(n, Choose):
-        return _element(n.then)
-    found = n.value.tensor.element if isinstance(n, Load) else n.op.results[0].tensor.element if isinstance(n, Apply) else None
-    if isinstance(n, Load) and n.buffer is not None:
-        return n.buffer.element
-    return found if isinstance(found, ElementType) else None
-
-
-def _atoms(e: Expr) -> Iterator[Expr]:
-    """Everything that an expression is made of."""
-    todo = [e]
-    while todo:
-        x = todo.pop()
-        for atom, _ in x.terms:
-            yield atom
-            if isinstance(atom, FloorDiv | Mod):
-                todo.append(atom.numerator)
-            elif isinstance(atom, Minimum | Maximum):
-                todo.extend(atom.arguments)
-
-
-def _arguments(e: Expr, word: type[Minimum] | type[Maximum]) -> tuple[Expr, ...]:
-    """What an expression is the greatest, or the least, of: itself alone where it is neither."""
-    if len(e.terms) == 1 and e.terms[0][1] == 1 and not e.constant:
-        atom = e.terms[0][0]
-        if isinstance(atom, Minimum | Maximum) and isinstance(atom, word):
-            return atom.arguments
-    return (e,)
-
+def placed_out(c: Contract, rows: Loop, columns: Loop) -> Expr:
+    """Where an element of a product goes."""
+    return c.out.base + rows.variable * c.out.row_stride + columns.variable * c.out.column_stride

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 
 import islpy as isl
@@ -129,6 +130,39 @@ def test_a_schedule_tree_generates_each_iteration_once() -> None:
     assert code.count("for (") == 1 + sum(len(n.loops) for n in nests)
 
 
+# (what a task of Python takes: seconds for those left to the slow tests)
+SHORT = ("lstm_body", "top_k", "rotary", "mlp_gradient", "resnet_block", "max_pooling", "grouped_query_attention")
+
+
+@pytest.mark.parametrize("name", [n if n in SHORT else pytest.param(n, marks=pytest.mark.slow) for n in FILES])
+def test_functions_of_numpy_compute_what_the_machine_code_does(name: str) -> None:
+    """The first task of each kernel, on arrays of the program's sizes."""
+    for kernel in codegen.compile(hlo.load(FILES[name])).kernels:
+        draw = np.random.default_rng(0)
+        arrays = []
+        for b in kernel.buffers:
+            made = draw.integers(0, 4, b.size_elems) if b.element.dtype.kind in "iub" else draw.uniform(0.25, 1, b.size_elems)
+            arrays.append(made.astype(b.element.dtype))
+        before, expected = [a.copy() for a in arrays], [aligned(a) for a in arrays]
+        kernel.function(0, 1, *arrays, *kernel.scratch())
+        scratch = aligned(np.zeros(kernel.scratch_bytes + 64, np.uint8))
+        places = (ctypes.c_void_p * len(expected))(*(a.ctypes.data for a in expected))
+        entry = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(kernel.compiled.entry)
+        entry(0, 1, places, scratch.ctypes.data)
+        assert any(not np.array_equal(a, b) for a, b in zip(arrays, before, strict=True)), kernel.name
+        for b, found, other in zip(kernel.buffers, arrays, expected, strict=True):
+            np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-5, err_msg=f"{kernel.name}: {b.name}")
+
+
+def aligned(a: np.ndarray) -> np.ndarray:
+    """A copy that begins with a cache line."""
+    room = np.empty(a.nbytes + 64, np.uint8)
+    first = -room.ctypes.data % 64
+    made = room[first : first + a.nbytes].view(a.dtype)
+    made[...] = a
+    return made
+
+
 def test_kernels_are_functions_of_numpy() -> None:
     """`Kernel.function` is the kernel as plain Python over flat arrays; it computes what the machine code does."""
     text = """func.func @main(%x: tensor<3x5xf32>) -> tensor<3xf32> {
@@ -140,6 +174,6 @@ def test_kernels_are_functions_of_numpy() -> None:
     (kernel,) = executable.kernels
     x = np.arange(15, dtype=np.float32).reshape(3, 5)
     flat = [x.reshape(-1) if b.scope is tiling.Scope.ARGUMENT else np.zeros(3, np.float32) for b in kernel.buffers]
-    kernel.function(0, kernel.tasks, *flat)
+    kernel.function(0, kernel.tasks, *flat, *kernel.scratch())
     (result,) = (a for b, a in zip(kernel.buffers, flat, strict=True) if b.scope is tiling.Scope.RESULT)
     np.testing.assert_array_equal(result, executable(x)[0])

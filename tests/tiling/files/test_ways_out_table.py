@@ -11,13 +11,15 @@ from codegen.c.source import c_source
 from codegen.call.program.assembly import Assembly, below
 from codegen.call.program.nodes import Compute
 from codegen.call.program.whole_loops import with_whole_loops
+from codegen.kernel.print_numba import print_numba
+from codegen.native.lower import python_function
 from codegen.target import Target
 from hlo.errors import Declined
 from indexing.show.affine import affine_map
 from tests.goldens.prints import MACHINES
 from tests.goldens.programs import FILES
 from tests.shipped_plans import planned
-from tiling import Plan, as_mlir, isl_schedule, loops_text
+from tiling import Plan, as_linalg, as_mlir, isl_schedule, loops_text
 
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "own-target.md"
 AVX2 = Target.from_features("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx,+avx2,+fma,+f16c,+sse,+sse2")
@@ -39,9 +41,11 @@ def rows(plans: list[Plan]) -> list[str]:
     ways = {
         "loops as text (`tiling.loops_text`)": [loops_text(p, f.name) for p, f in fusions],
         "MLIR (`tiling.as_mlir`)": [as_mlir(f.schedule, f.name) for _, f in fusions],
+        "MLIR with linalg (`tiling.as_linalg`)": [as_linalg(f.schedule, f.name) for _, f in fusions],
         "isl's schedule trees (`tiling.isl_schedule`)": [isl_schedule(f.schedule) for _, f in fusions],
         "index maps as `affine_map` (`indexing.affine_map`)": [affine_map(m) for m in edges],
         "C (`codegen.c.source.c_source`)": [c_source(k, AVX2) for k in kernels],
+        "Python with NumPy (`kernel.function`)": [python_function(print_numba(k), "<kernel>") for k in kernels],
     }
     made = []
     for way, found in ways.items():
