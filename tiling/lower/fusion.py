@@ -21,6 +21,7 @@ from tiling.loops.domains.box import covers
 from tiling.loops.element_ir import Load, Node, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Nest, Phase, Schedule, Scope, Step, Store
 from tiling.loops.names import Names
+from tiling.loops.stage import Stage
 from tiling.loops.staging import row_major
 from tiling.lower.masks import Masks, find_limits, may_be_masked
 from tiling.lower.member import Member
@@ -112,6 +113,22 @@ class Lowering(Placing):
         tasks = -(-prod(n for _, n in self.tiles) // group) * group
         mine = [p for p in self.plans if not p.late and p.part is None]
         return any(prod(s.size for s in p.box or ()) * tasks > most * p.stage.values[0].tensor.size_elems for p in mine)
+
+    def boxes(self) -> dict[Stage, int] | None:
+        """How many elements a task computes of each stage, as maps alone tell.
+
+        None for routines, and where not all stages are computed for the root. Raises LookupError for a stage that nothing reads.
+        """
+        if any(routine_of(s.op) is not None for s in self.request.stages):
+            return None
+        self.root.box = self._tile_root(self.root.stage.values[0])
+        core = self._closure()
+        if len(core) < len(self.plans):
+            return None
+        self.plans = core
+        for plan in reversed(core):
+            self.spread(plan)
+        return {p.stage: prod(s.size for s in p.box or ()) for p in self.plans}
 
     def touched(self) -> list[Buffer]:
         """What the fusion reads from memory and writes there, as its schedule has it."""

@@ -46,7 +46,7 @@ from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
 from tiling.planning.work import Work, order_of, work_of
 
-__all__ = ["CostModel", "Estimate", "estimate", "estimate_phases", "has_own_model", "with_model"]
+__all__ = ["REACHED", "CostModel", "Estimate", "estimate", "estimate_phases", "has_own_model", "least_seconds", "with_model"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
 BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length
@@ -56,6 +56,7 @@ NEST_SECONDS = 10e-9
 LONG_RUN_BYTES = 2048  # and from here on they are long
 ONE_CORE_SLOWER = 1.6
 NARROW = 1.3  # times as long as others take products of one vector of columns
+REACHED = 0.92  # of the peak, by blocks that fill the registers
 SEAMS = 1.1  # what blocks lose where one ends and the next begins
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
@@ -162,6 +163,19 @@ def estimate_phases(
         moved += e.memory_bytes
         beyond += e.cache_bytes
     return Estimate(total, arithmetic, traffic, moved, beyond)
+
+
+def least_seconds(arithmetic: float, tasks: int, machine: Machine) -> float:
+    """What a phase of so many tasks takes at least (`_Phase.estimate`), where one does `arithmetic` seconds of work or more.
+
+    >>> machine = Machine(cores=2)
+    >>> least_seconds(1e-3, 2, machine) < least_seconds(1e-3, 3, machine)
+    True
+    """
+    threads = max(min(machine.cores, tasks), 1)
+    waves = -(-tasks // threads)
+    seconds = (arithmetic + TASK_SECONDS) * waves + (machine.launch_seconds if threads > 1 else CALL_SECONDS)
+    return seconds * (1.0 + IMBALANCE / waves) if threads > 1 else seconds
 
 
 def _one_by_one(step: Ordering | Scatter | Selection) -> float:
@@ -433,7 +447,7 @@ class _Phase:
         # A short row block loads and stores its accumulators often; a small one cannot hide latencies.
         block_depth = min(c.depth, c.k_block * (c.depth // c.k))
         fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
-        seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * 0.92 * fill * self._products(c))
+        seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * REACHED * fill * self._products(c))
         if c.n <= m.lanes(item) and not c.kernel.along:
             seconds *= NARROW  # each product loads its row's element: columns side by side would share it
         traffic = self._touch(c.left.buffer, self._left_elems(c), self._moved(c, c.left))

@@ -31,9 +31,10 @@ from tiling.lower.fusion import Lowering
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
-from tiling.planning.cost import Estimate, estimate
+from tiling.passing import skipped
+from tiling.planning.cost import Estimate, estimate, has_own_model
 from tiling.planning.forms import lower, weigh
-from tiling.planning.weigh import Sketch
+from tiling.planning.weigh import Sketch, floor
 
 __all__ = ["Candidate", "Kernel", "Tried", "Weighed", "best_tiles", "ranked_tiles"]
 
@@ -117,18 +118,26 @@ def best_tiles(
     looked at again.
     """
     ranked = _ranked(stages, stored, machine, names, thorough, Tried() if tried is None else tried, weigh)
-    return ranked if isinstance(ranked, Declined) else replace(ranked[0], looked_at=len(ranked))
+    return ranked if isinstance(ranked, Declined) else replace(ranked.found[0], looked_at=len(ranked.found) + ranked.passed_over)
 
 
 def ranked_tiles(
     stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names, thorough: bool = True
 ) -> list[Candidate] | Declined:
     """Every schedule that is worth trying, the one that the cost model finds cheapest first."""
-    found = _ranked(stages, stored, machine, names, thorough, Tried(), lower)
-    return found if isinstance(found, Declined) else [c for c in found if isinstance(c, Candidate)]
+    ranked = _ranked(stages, stored, machine, names, thorough, Tried(), lower)
+    return ranked if isinstance(ranked, Declined) else [c for c in ranked.found if isinstance(c, Candidate)]
 
 
 Judge = Callable[[FusionRequest, Machine, Names], Sketch | Schedule | Declined]
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    """What was weighed, the cheapest first, and how many sizes were not, as they cannot be cheaper."""
+
+    found: list[Candidate | Weighed]
+    passed_over: int = 0
 
 
 def _made(found: Sketch | Schedule, machine: Machine) -> Candidate | Weighed:
@@ -140,7 +149,7 @@ def _made(found: Sketch | Schedule, machine: Machine) -> Candidate | Weighed:
 def _ranked(
     stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names, thorough: bool,
     tried: Tried, judge: Judge,
-) -> list[Candidate | Weighed] | Declined:  # fmt: skip
+) -> _Ranked | Declined:  # fmt: skip
     shape = stages[-1].values[0].shape
     whole = tried.whole or judge(FusionRequest(tuple(stages), stored, shape), machine, names)
     if isinstance(whole, Declined):
@@ -149,32 +158,44 @@ def _ranked(
         tried.whole = whole
     found = [_made(whole, machine)]
     if isinstance(whole, Sketch) and whole.is_split:
-        return found
+        return _Ranked(found)
     if isinstance(whole, Schedule):
         if any(isinstance(s, (MatrixStep, Ordering, Scatter, Selection, Transform)) for s in whole.main.steps):
-            return found
+            return _Ranked(found)
         if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
-            return found
+            return _Ranked(found)
     contractions = any(isinstance(s.op.definition.semantics, SumOfProducts) for s in stages)
     if not contractions and _read_elems(stages) <= TASK_ELEMS[0] and prod(shape) <= TASK_ELEMS[0]:
-        return found  # less than the least task: nothing to cut
+        return _Ranked(found)  # less than the least task: nothing to cut
     free = tried.free if tried.free is not None else _free_dimensions(stages, stored, machine, names)
     tried.free = free
     worth = [*_candidates(whole, stages, shape, free, machine, thorough, names.is_lean), *_turned(whole, shape, free)]
-    for sizes in dict.fromkeys(worth):
-        if sizes == tuple(shape):
-            continue  # that is the whole, which was the first
-        if sizes in tried.sizes:
-            known = tried.sizes[sizes]
-            found += [] if known is None else [known]
-            continue
-        tried.sizes[sizes] = None
-        judged = judge(FusionRequest(tuple(stages), stored, sizes), machine, names)
-        if not isinstance(judged, Declined):
-            made = _made(judged, machine)
-            tried.sizes[sizes] = made.without_schedule
-            found.append(made)
-    return sorted(found, key=lambda c: c.estimate.seconds)
+    worth = [sizes for sizes in dict.fromkeys(worth) if sizes != tuple(shape)]  # that is the whole, which was the first
+    floors = _floors(worth, stages, stored, machine, names) if contractions and judge is weigh else {}
+    made: dict[tuple[int, ...], Candidate | Weighed | None] = {}
+    least = found[0].estimate.seconds
+    for sizes in sorted(worth, key=lambda x: floors.get(x, 0.0)):
+        if floors.get(sizes, 0.0) > least:
+            continue  # what it takes at least is more than what another takes
+        if sizes not in tried.sizes:
+            tried.sizes[sizes] = None
+            judged = judge(FusionRequest(tuple(stages), stored, sizes), machine, names)
+            if not isinstance(judged, Declined):
+                made[sizes] = one = _made(judged, machine)
+                tried.sizes[sizes] = one.without_schedule
+        kept = made.setdefault(sizes, tried.sizes[sizes])
+        least = min(least, kept.estimate.seconds) if kept is not None else least
+    found += [c for sizes in worth if (c := made.get(sizes)) is not None]
+    return _Ranked(sorted(found, key=lambda c: c.estimate.seconds), len(worth) - len(made))
+
+
+def _floors(
+    worth: Sequence[tuple[int, ...]], stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names
+) -> dict[tuple[int, ...], float]:
+    """What each of these sizes takes at least, for the CPU's model of loops after all passes."""
+    if skipped() or has_own_model(machine) or len(worth) < 2:
+        return {}
+    return {sizes: floor(FusionRequest(tuple(stages), stored, sizes), machine, names) for sizes in worth}
 
 
 def _read_elems(stages: Sequence[Stage]) -> int:

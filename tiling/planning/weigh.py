@@ -14,6 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
 
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
@@ -32,11 +35,14 @@ from tiling.machine import Machine
 from tiling.passes.split_fold import LEAST_ELEMS
 from tiling.passes.tighten_bounds import sums_element
 from tiling.passes.turn_tiles import LEAST_SIDE, layout_of_turned
-from tiling.planning.cost import Estimate, estimate_phases
+from tiling.planning.cost import REACHED, Estimate, estimate_phases, least_seconds
 from tiling.planning.work import Access, Part, Work, join_all, order_of, work_of
 from tiling.routines.table import routine_of
 
-__all__ = ["Sketch", "sketch"]
+__all__ = ["Sketch", "floor", "sketch"]
+
+PEAK_TYPES = {np.dtype(np.float32), np.dtype(np.float64)}  # whose products no instruction sums in groups
+
 
 @dataclass(frozen=True, eq=False)
 class Sketch:
@@ -80,7 +86,36 @@ def sketch(request: FusionRequest, machine: Machine, names: Names) -> Sketch | N
     return _Weighing(request, machine, names).sketch()
 
 
+def floor(request: FusionRequest, machine: Machine, names: Names) -> float:
+    """Seconds that no schedule of a request can beat: what its products take at the peak, in whole tasks.
+
+    Found from the boxes that index maps alone give. 0 where masks may leave products out, or where maps do not tell.
+    """
+    try:
+        return _Weighing(request, machine, names).floor()
+    except LookupError:
+        return 0.0
+
+
 class _Weighing(Lowering):
+    def floor(self) -> float:
+        """`floor` of this request. Raises LookupError where nothing reads a member."""
+        boxes = self.boxes()
+        limits = self.names.limits.get(tuple(p.stage for p in self.plans))
+        if boxes is None or (isinstance(limits, dict) and any(x is not None for x in limits.values())):
+            return 0.0
+        m, seconds = self.machine, 0.0
+        for stage, size in boxes.items():
+            types = {v.tensor.dtype for v in (*stage.op.operands, *stage.values)}
+            if not isinstance(stage.op.definition.semantics, SumOfProducts) or not types <= PEAK_TYPES:
+                continue
+            item = stage.values[0].tensor.dtype.itemsize
+            # By a micro-kernel, or in plain loops: a multiplication and an addition of whole vectors.
+            each = min(2.0 / (m.peak_flops(item) * REACHED), 1.0 / (m.lanes(item) * m.hertz))
+            depth = prod(r.interval.size for _, found in self.maps(stage)[:1] for r in found.ranges)
+            seconds += size * depth * each
+        return least_seconds(seconds, prod(n for _, n in self.tiles), m)
+
     def sketch(self) -> Sketch | None:
         others = self.place()
         if self.parts is not None and (sizes := self._sizes(self.parts)) != self.request.tile_sizes:

@@ -18,10 +18,11 @@ from tests.threads import needs_fork
 from tiling.loops.ir import Contract, Nest, Schedule, Turn
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
+from tiling.planning import search
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.garbage import NEW_OBJECTS, OBJECTS_OF_OP, few_collections
-from tiling.planning.weigh import Sketch
+from tiling.planning.weigh import Sketch, floor
 
 ROOT = Path(__file__).parents[3]
 FILES = {p.stem: p for folder in ("examples", "tests/programs") for p in sorted((ROOT / folder).glob("*.mlir"))}
@@ -64,6 +65,7 @@ def compare(plan: tiling.Plan) -> tuple[int, int]:
         told += 1
         assert isinstance(weighed, Sketch)
         there = estimate(made, MACHINE)
+        assert floor(request, MACHINE, plan.names) <= there.seconds * (1 + SAME), f"the floor of {what}"
         for name in ("seconds", "arithmetic_seconds", "traffic_seconds"):
             figure = getattr(there, name)
             assert getattr(weighed.estimate, name) == pytest.approx(figure, rel=SAME, abs=1e-18), f"{name} of {what}"
@@ -145,3 +147,26 @@ def test_a_child_has_the_threshold_from_before() -> None:
         if not child:
             os._exit(0 if gc.get_threshold() == before else 1)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_sizes_that_cannot_win_are_not_weighed_and_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiling's products at the peak, in whole tasks, take longer than another tiling does: it is passed over, but counted."""
+    text = FILES["encoder_block"].read_text("utf-8")
+    judged: list[FusionRequest] = []
+    whole = search.weigh
+
+    def counting(request: FusionRequest, machine: Machine, names: object) -> object:
+        judged.append(request)
+        return whole(request, machine, names)  # type: ignore[arg-type]
+
+    def planned() -> tuple[list[str], list[tuple[tuple[int, ...], int]], int]:
+        judged.clear()
+        plan = tiling.plan(hlo.parse(text), machine=MACHINE, supports=codegen.supports)
+        return [str(d) for d in plan.decisions], [(f.tile_sizes, f.candidates) for f in plan.fusions], len(judged)
+
+    monkeypatch.setattr(search, "weigh", counting)
+    *found, fewer = planned()
+    monkeypatch.setattr(search, "_floors", lambda *_: {})
+    *expected, every = planned()
+    assert found == expected
+    assert fewer < every
