@@ -60,9 +60,9 @@ def lower_structured(
     builder, arguments = prologue()
     made = typed(kernel, [kind for kind, _ in arguments], namespace, signature_of)
     given = {name: value for (name, _), (_, value) in zip(made.arguments, arguments, strict=True)}
-    told = marks(made.body) if is_marked else {}
-    _Walk(given, made.variables, builder, epilogue, told).function(made.body)
-    return with_nodes(str(builder.module))
+    told = marks(made.body) if is_marked else None
+    _Walk(given, made.variables, builder, epilogue, told or {}).function(made.body)
+    return with_nodes(str(builder.module), told is not None)
 
 
 class _Walk:

@@ -1,12 +1,13 @@
 """What LLVM is told of a kernel's loops, so that one pipeline vectorises them and then writes them out.
 
-LLVM writes loops of some dozen turns out before it vectorises what is left; they would stay scalar. So innermost loops are marked
-as not to be written out, and what becomes of one that is vectorised as free to be. A loop around others is marked where it has so
-few turns that it would be written out with all that it holds. A mark that is still there at the end is on a loop that was not
-vectorised.
+LLVM writes loops of some dozen turns out before it vectorises what is left; they would stay scalar. So short innermost loops are
+marked as not to be written out, and what becomes of one that is vectorised as free to be. A loop around others is marked where it
+has so few turns that it would be written out with all that it holds. A mark that is still there at the end is on a loop that was
+not vectorised.
 
-Where loops of few turns lie around one that is some vectors long (a window's), all of them had better be written out: such
-kernels have no marks, and take two pipelines.
+Two pipelines remain for kernels in which one would do less: where a short loop has a running value (LLVM makes several of it side
+by side, but not where it is told to write nothing out), and where loops of few turns lie around one that is some vectors long (a
+window's), as all of them had better be written out.
 """
 
 from __future__ import annotations
@@ -14,39 +15,86 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from typing import Any
 
-from codegen.kernel.typed import Apply, Constant, Loop, Meanwhile, Test, TypedStatement
+from codegen.kernel.typed import Apply, Constant, First, Link, Loop, Meanwhile, Set, Test, TypedStatement, Variable
 
-__all__ = ["INNER", "OUTER", "is_marked", "marks", "unmarked", "with_nodes"]
+__all__ = ["INNER", "OUTER", "has_innermost", "is_for_one_pipeline", "marks", "unmarked", "with_nodes"]
 
 INNER, OUTER = "tilewright.inner", "tilewright.outer"
-"""Marks of loops: an innermost one, one of few turns around others."""
+"""Marks of loops: a short innermost one, one of few turns around others."""
+
+_FOR_ONE = "; for one pipeline\n"
 
 FEW_TURNS = 32
 """From which on a loop is too long for LLVM to write it out with the loops in it: it may be 300 instructions then."""
 
+SHORT = 128
+"""Turns from which on an innermost loop is too long to be written out before it is vectorised, whatever is in it."""
+
 SOME_VECTORS = 64
 """Turns up to which an innermost loop is written out whole, so that the one around it is the innermost then."""
+
+_READERS = Apply | First | Link | Set | Test
 
 _PLACE = re.compile(r'^!(\d+) = !\{ !"(tilewright\.(?:inner|outer)) \d+" \}$', re.MULTILINE)
 _NUMBER = re.compile(r"^!(\d+) = ", re.MULTILINE)
 _DISABLE = '!{!"llvm.loop.unroll.disable"}'
 
 
-def marks(body: Iterable[TypedStatement]) -> dict[int, str]:
-    """The marks of a kernel's loops by their `id`; none of the tasks', whose number LLVM does not know."""
+def marks(body: Iterable[TypedStatement]) -> dict[int, str] | None:
+    """The marks of a kernel's loops by their `id`, none of them the tasks'; None for a kernel that takes two pipelines."""
     found: dict[int, str] = {}
     for tasks in _loops(body):
         for loop in (x for x in _all_loops(tasks.body) if isinstance(x, Loop)):
             turns = _turns(loop)
             if _is_innermost(loop.body):
-                found[id(loop)] = INNER
+                if turns is not None and turns < SHORT:
+                    found[id(loop)] = INNER
+                    if _runs_on(loop):
+                        return None
             elif turns is None or turns < FEW_TURNS:
                 found[id(loop)] = OUTER
                 inner = [_turns(x) for x in _all_loops(loop.body) if _is_innermost(x.body)]
                 if turns is not None and any(n is not None and n <= SOME_VECTORS for n in inner):
-                    return {}
-    return found if INNER in found.values() else {}
+                    return None
+    return found
+
+
+def _runs_on(loop: Loop) -> bool:
+    """Whether a variable that the loop assigns is read before it is assigned, in the turn after."""
+    ours = {s.name for s in _statements(loop.body) if isinstance(s, Set)}
+    known: set[str] = set()
+    for s in loop.body:
+        if ours & _read(s) - known:
+            return True
+        if isinstance(s, Set):
+            known.add(s.name)
+        elif isinstance(s, Test):
+            known |= _assigned(s.then) & _assigned(s.otherwise)
+    return False
+
+
+def _assigned(body: Iterable[TypedStatement]) -> set[str]:
+    """The variables that statements assign at their top."""
+    return {s.name for s in body if isinstance(s, Set)}
+
+
+def _statements(body: Iterable[TypedStatement]) -> Iterator[TypedStatement]:
+    for s in body:
+        yield s
+        if isinstance(s, Test):
+            yield from _statements((*s.then, *s.otherwise))
+
+
+def _read(x: Any) -> set[str]:
+    """The variables that a statement or an expression reads."""
+    if isinstance(x, Variable):
+        return {x.name}
+    if isinstance(x, tuple):
+        return set().union(*map(_read, x))
+    return set().union(*(_read(getattr(x, f.name)) for f in fields(x))) if isinstance(x, _READERS) else set()
 
 
 def _loops(body: Iterable[TypedStatement]) -> Iterator[Loop | Meanwhile]:
@@ -81,19 +129,27 @@ def _turns(loop: Loop | Meanwhile) -> int | None:
     return max(0, -(-int(loop.stop.value - loop.start.value) // loop.step))
 
 
-def is_marked(text: str) -> bool:
-    """Whether a module has marks on innermost loops; where it is optimised, on those that were not vectorised."""
+def is_for_one_pipeline(text: str) -> bool:
+    """Whether a module's text, as `with_nodes` gave it, is that of a kernel for one pipeline."""
+    return text.startswith(_FOR_ONE)
+
+
+def has_innermost(text: str) -> bool:
+    """Whether an optimised module has marks on innermost loops: they were not vectorised."""
     return f'!{{!"{INNER}"}}' in text
 
 
-def with_nodes(text: str) -> str:
+def with_nodes(text: str, is_for_one: bool = True) -> str:
     """The text of a module as llvmlite prints it, with the nodes in it that LLVM knows for those of the marks.
 
     >>> made = with_nodes('br label %head, !llvm.loop !0\\n!0 = !{ !"tilewright.outer 1" }\\n')
-    >>> print(*made.splitlines()[1:3], sep="\\n")
+    >>> print(*made.splitlines()[2:4], sep="\\n")
     !0 = distinct !{!0, !1, !3}
     !1 = !{!"llvm.loop.unroll.disable"}
     """
+    if not is_for_one:
+        return text
+    text = _FOR_ONE + text
     numbers = [int(n) for n in _NUMBER.findall(text)]
     if not _PLACE.search(text):
         return text

@@ -204,7 +204,7 @@ def optimise_marked(module: Any, target: Target) -> Any:
     builder = _pass_builder(target, 3, vectorise=True, unroll=True)
     _run_passes(builder.getModulePassManager(), module, builder)
     text = str(module)
-    if loop_marks.is_marked(text):
+    if loop_marks.has_innermost(text):
         module = _parsed(loop_marks.unmarked(text))
         builder = _pass_builder(target, 1, vectorise=False)
         _run_passes(builder.getModulePassManager(), module, builder)
@@ -271,10 +271,10 @@ def build(
     small = kernel is not None and has_program_loop(kernel)
     in_one = not (straight or small or signature.is_brief)
     module, text = _lowered(source, filename, signature, symbol, target, functions, kernel, in_one)
-    if loop_marks.is_marked(text):
+    only_calls = kernel is not None and 0 < calls_alone(kernel) == text.count(CALLED)
+    if loop_marks.is_for_one_pipeline(text) and not only_calls:
         module = optimise_marked(module, target)
     else:
-        only_calls = kernel is not None and 0 < calls_alone(kernel) == text.count(CALLED)
         optimise(module, target, straight or only_calls, signature.is_brief, small)
     streams = [p.scope or p.name for p in signature.params if p.stream]
     if streams:
