@@ -46,4 +46,4 @@ def machine_for(target: Target, machine: Machine) -> Machine:
 
 
 def _key() -> str:
-    return sha256(f"machine 2 {default_target().key}".encode()).hexdigest()
+    return sha256(f"machine 3 {default_target().key}".encode()).hexdigest()
