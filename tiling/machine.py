@@ -34,6 +34,8 @@ class Machine:
                           (the default, unless TILEWRIGHT_EXCESS_PRECISION=allow) each op is rounded to its type
     byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI
     tile_products         products of two bytes that tile registers sum in a cycle: 1024 with AMX; 1 where there are none
+    ahead_bytes           how far ahead a large input that is walked through is asked for: two pages, less where the hardware
+                          foresees the next page by itself
 
     Raises ValueError, which names the field, for a number that no machine has.
 
@@ -59,6 +61,7 @@ class Machine:
     excess_precision: bool = False
     byte_products: int = 1
     tile_products: int = 1
+    ahead_bytes: int = 8192
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -159,6 +162,7 @@ class Machine:
             found,
             byte_products=4 if vnni in features else 1,
             tile_products=_TILE_PRODUCTS if "amx_int8" in features and found.vector_bytes == 64 else 1,
+            ahead_bytes=2048 if _foresees_pages() else found.ahead_bytes,
             l1_bytes=caches.get(1, found.l1_bytes),
             l2_bytes=caches.get(2, found.l2_bytes),
             l3_bytes=_share(caches.get(3, found.l3_bytes), os.cpu_count() or 1),
@@ -228,12 +232,22 @@ def _excess_precision() -> bool:
 
 
 def _cpu_flags() -> frozenset[str]:
+    return frozenset(_of_cpu("flags").split())
+
+
+def _foresees_pages() -> bool:
+    """Whether the hardware follows a stream from page to page: Intel's does (next-page prefetcher, since 2012)."""
+    return _of_cpu("vendor_id") == "GenuineIntel"
+
+
+def _of_cpu(what: str) -> str:
+    """What Linux tells of the first CPU under a name; nothing elsewhere."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return frozenset()
-    match = re.search(r"^flags\s*:\s*(.*)$", text, re.MULTILINE)
-    return frozenset(match.group(1).split()) if match else frozenset()
+        return ""
+    match = re.search(rf"^{what}\s*:\s*(.*)$", text, re.MULTILINE)
+    return match.group(1).strip() if match else ""
 
 
 _SYSCTL_NAMES = {1: "hw.perflevel0.l1dcachesize", 2: "hw.perflevel0.l2cachesize"}

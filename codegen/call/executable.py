@@ -188,7 +188,7 @@ class Executable:
         alignments = given_alignments(given, results, self._assembly.exchanges)
         kept = []
         for n in computes:
-            signature = signatures.kernel_signature(n.source, self.plan.machine.l3_bytes, self._gap_bytes)
+            signature = signatures.kernel_signature(n.source, self.plan.machine, self._gap_bytes)
             signature, refuted = kept_alignments(n.name, signature, n.slots, alignments)
             self._report(n.name, "the same with less alignment", refuted)
             kept.append(replace(signature, is_brief=n in once and _seconds(n.fusion) < BRIEF_SECONDS))

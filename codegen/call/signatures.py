@@ -6,19 +6,21 @@ from codegen.call.alignment import declared_alignment
 from codegen.call.program.layout import in_lines
 from codegen.native.signature import KernelSignature, Param, Scratch
 from codegen.source.emit import PhaseSource
+from tiling.machine import Machine
 
 __all__ = ["kernel_signature", "scratch_places"]
 
 
-def kernel_signature(source: PhaseSource, shared_bytes: int, gap_bytes: int = 0) -> KernelSignature:
-    """The arguments of a kernel on a machine whose last cache has `shared_bytes`."""
+def kernel_signature(source: PhaseSource, machine: Machine, gap_bytes: int = 0) -> KernelSignature:
+    """The arguments of a kernel on a machine."""
+    shared_bytes = machine.l3_bytes
     exceeds = sum(b.size_bytes for b in source.buffers) > shared_bytes
     params = tuple(
         Param(
             b.name, b.element.dtype.name, declared_alignment(b),
             # What the shared cache would not keep until it is read need not go through it.
             stream=b in source.written and 2 * b.size_bytes >= shared_bytes and exceeds,
-            ahead=b in source.walked and 2 * b.size_bytes >= shared_bytes,
+            ahead=machine.ahead_bytes if b in source.walked and 2 * b.size_bytes >= shared_bytes else 0,
         )
         for b in source.buffers
     )  # fmt: skip

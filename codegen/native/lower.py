@@ -279,7 +279,7 @@ def build(
     streams = [p.scope or p.name for p in signature.params if p.stream]
     if streams:
         module = _parsed(memory_hints.mark_streams(str(module), streams))
-    ahead = [p.scope or p.name for p in signature.params if p.ahead]
+    ahead = {p.scope or p.name: p.ahead for p in signature.params if p.ahead}
     if ahead:
         text = str(module)
         asked = memory_hints.ask_ahead(text, ahead)

@@ -1,7 +1,7 @@
 """What a kernel says of memory, written into its optimised LLVM text: stores past the caches, lines asked for ahead.
 
     mark_streams(text, scopes)      stores that go past the caches
-    ask_ahead(text, scopes)         loads whose lines are asked for ahead
+    ask_ahead(text, ahead)          loads whose lines are asked for ahead
 
 This is done to the text after vectorisation: the vectoriser leaves loops alone that have either.
 """
@@ -9,11 +9,10 @@ This is done to the text after vectorisation: the vectoriser leaves loops alone 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-__all__ = ["AHEAD_BYTES", "LINE_BYTES", "ask_ahead", "mark_streams"]
+__all__ = ["LINE_BYTES", "ask_ahead", "mark_streams"]
 
-AHEAD_BYTES = 8192  # two pages: hardware that foresees a stream stops at the end of its page
 LINE_BYTES = 64
 _ITEM_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
@@ -34,12 +33,12 @@ def mark_streams(text: str, scopes: Sequence[str]) -> str:
     return f"{marked}\n!{fresh} = !{{i32 1}}\n"
 
 
-def ask_ahead(text: str, scopes: Sequence[str]) -> str:
-    """The module with the lines `AHEAD_BYTES` beyond each whole-vector load through `scopes` asked for.
+def ask_ahead(text: str, ahead: Mapping[str, int]) -> str:
+    """The module with the lines `ahead` bytes beyond each whole-vector load through a scope asked for: scope -> bytes.
 
     Only in innermost loops, where the loads walk through memory, and once for each line.
     """
-    lists = _scope_lists(text, scopes)
+    lists = {name: distance for scope, distance in ahead.items() for name in _scope_lists(text, [scope])}
     load = re.compile(r"^ +%\S+ = load <(\d+) x (\w+)>, ptr (%\S+), .*!alias\.scope (!\d+)")
     label = re.compile(r"^(\S+):(?: |$)")
     lines: list[str] = []
@@ -62,7 +61,7 @@ def ask_ahead(text: str, scopes: Sequence[str]) -> str:
             bytes_asked[found[4]] = asked + size
             for k in range(-(asked // -LINE_BYTES), -((asked + size) // -LINE_BYTES)):
                 count += 1
-                at = AHEAD_BYTES + k * LINE_BYTES - asked
+                at = lists[found[4]] + k * LINE_BYTES - asked
                 lines.append(f"  %ahead.{count} = getelementptr i8, ptr {found[3]}, i64 {at}")
                 lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead.{count}, i32 0, i32 3, i32 1)")
         block.clear()

@@ -13,7 +13,7 @@ class Param:
 
     Buffers of one kernel with different scopes must not overlap; the scope defaults to the name.  ``stream`` asks for
     stores that bypass the caches: right for outputs too large to be read from cache again, and only where the compiler can
-    prove whole aligned vectors.  ``ahead`` asks for the lines of an input that are read some pages later: right for what no
+    prove whole aligned vectors.  ``ahead`` asks for the lines of an input that lie so many bytes ahead: right for what no
     cache holds and the tasks read from one end to the other.
     """
 
@@ -22,7 +22,7 @@ class Param:
     align: int = 64
     scope: str = ""
     stream: bool = False
-    ahead: bool = False
+    ahead: int = 0
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tiling.machine import Machine
 
 __all__ = ["calibrate"]
 
+AHEAD_BYTES = (2048, 8192)  # how far ahead inputs may be asked for: half a page, two pages
 PAUSE_SECONDS = 50e-6  # between two calls of a program: helpers have gone to sleep
 
 # A task sums `part` elements at its place, `rounds` times.
@@ -55,13 +56,15 @@ def calibrate(budget_seconds: float = 0.6) -> Machine:
     `budget_seconds` bounds the measuring (compiling the probes, once, comes on top).
     """
     machine = Machine.detect()
-    share = budget_seconds / 6
+    share = budget_seconds / 7
+    from_memory = {n: _read_rate(machine.l3_bytes * 4, machine.cores, share, n) for n in AHEAD_BYTES}
     found = replace(
         machine,
         l1_bytes_per_second=_read_rate(machine.l1_bytes // 2, 1, share),
         l2_bytes_per_second=_read_rate(machine.l2_bytes // 2, 1, share),
         l3_bytes_per_second=_read_rate(machine.l3_bytes // (2 * machine.cores), 1, share),
-        memory_bytes_per_second=_read_rate(machine.l3_bytes * 4, machine.cores, share),
+        memory_bytes_per_second=max(from_memory.values()),
+        ahead_bytes=max(from_memory, key=lambda distance: from_memory[distance]),
         hertz=_clock(machine, share),
         launch_seconds=_launch(machine, share),
     )
@@ -88,13 +91,15 @@ def _array(elems: int) -> np.ndarray:
     return made
 
 
-def _read_rate(size_bytes: int, threads: int, seconds: float) -> float:
-    """Bytes a second that `threads` threads read together from `size_bytes` that they read again and again."""
+def _read_rate(size_bytes: int, threads: int, seconds: float, ahead_bytes: int = 0) -> float:
+    """Bytes a second that `threads` threads read together from `size_bytes` that they read again and again.
+
+    With `ahead_bytes` they ask for what lies that far ahead.
+    """
     part = max(1024, size_bytes // (4 * threads))
     rounds = max(1, (1 << 20) // part)
-    kernel = compile_kernel(
-        _READ.format(part=part, rounds=rounds), KernelSignature((Param("x", "float32"), Param("out", "float32")))
-    )
+    params = Param("x", "float32", ahead=ahead_bytes), Param("out", "float32")
+    kernel = compile_kernel(_READ.format(part=part, rounds=rounds), KernelSignature(params))
     x, out = _array(part * threads), _array(16 * threads)
     addresses = np.array([x.ctypes.data, out.ctypes.data], np.int64)
     plan = Plan([Step(kernel, threads, (0, 1))])

@@ -26,6 +26,7 @@ __all__ = ["Contraction"]
 
 SHALLOW = 16  # rows of a right operand that are so few that each can be a stream of its own, however far apart
 LINE_BYTES, PAGE_BYTES = 64, 4096
+MOST_PAGES = 96  # whose addresses the first-level translation buffer keeps: 64 to 96 on current CPUs
 PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand and the result need some
 NARROW_SHARE = 0.75  # the same of 16-bit elements, whose widening takes longer than the second cache
 FEW_BLOCKS = 40  # of rows: an operand of several times the second cache is packed for more uses than these
@@ -329,6 +330,8 @@ class Contraction(Packing):
         part = min(1.0, width / gcd(PAGE_BYTES, row_bytes))
         rows = self.k_block * (self.depth // self.k_loop.extent)
         cache = self.c.machine.l2_bytes
+        if rows * row_bytes > MOST_PAGES * PAGE_BYTES and self._uses() > FEW_BLOCKS:
+            return False  # each block of rows would meet more pages than their addresses are kept for
         kept = (PANEL_SHARE if item_bytes > 2 else NARROW_SHARE) * cache
         few = self._uses() <= FEW_BLOCKS and self.n.extent * self.depth * item_bytes > MUCH * cache
         return row_bytes <= width or few or not part * kept < rows * width <= kept

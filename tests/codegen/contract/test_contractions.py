@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ import tiling
 from codegen.native.jit import forget_kernels
 from codegen.supports import supports
 from hlo.types import element_type
-from tests.machines import narrower_targets
+from tests.machines import MACHINES, narrower_targets
 from tests.pairs import fast_cover
-from tiling.loops.ir import Contract
+from tiling.loops.ir import Contract, Scope
 from tiling.machine import Machine
 
 TARGETS = narrower_targets()
@@ -470,3 +471,17 @@ def test_convolutions_of_special_values(seed: int) -> None:
     if not seed % 2:
         zeros = (want == 0) & (found == 0)
         np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(want[zeros]))
+
+
+@pytest.mark.parametrize(("rows", "columns", "packed"), [(512, 512, True), (48, 512, False), (512, 256, False)])
+def test_panels_of_more_pages_than_addresses_are_kept_for_are_packed(rows: int, columns: int, packed: bool) -> None:
+    """512 x 512 x 512, its panels read in place of a second cache of 2 MB, took 1.25 times as long as packed ones."""
+    a, b, c = (f"tensor<{m}x{n}xf32>" for m, n in ((rows, 512), (512, columns), (rows, columns)))
+    text = f"""func.func @main(%a: {a}, %b: {b}) -> {c} {{
+      %y = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({a}, {b}) -> {c}
+      return %y : {c}
+    }}"""
+    made = tiling.plan(hlo.parse(text), machine=replace(MACHINES["avx512"], l2_bytes=2 << 20), supports=supports)
+    (fusion,) = made.fusions
+    (step,) = [s for s in fusion.schedule.main.steps if isinstance(s, Contract)]
+    assert (step.right.buffer.scope is Scope.SHARED) == packed and tiling.prove(fusion).holds

@@ -100,13 +100,15 @@ def test_targets_choose_the_instructions() -> None:
 @pytest.mark.skipif(not host_target().triple.startswith("x86_64"), reason="instruction names are those of x86")
 def test_inputs_asked_for_ahead_are_prefetched_once_a_line() -> None:
     source = "def kernel(begin, end, x, y):\n    for i in range(begin, end):\n        y[i] = x[i] + x[i]\n"
-    for dtype in ("float32", "int8", "float64"):
-        plain, ahead = (KernelSignature((Param("x", dtype, ahead=a), Param("y", dtype))) for a in (False, True))
+    for dtype, distance in (("float32", 8192), ("float32", 2048), ("int8", 8192), ("float64", 2048)):
+        plain, ahead = (KernelSignature((Param("x", dtype, ahead=a), Param("y", dtype))) for a in (0, distance))
         assert "prefetch" not in kernel_assembly(source, plain)
         text = kernel_assembly(source, ahead)
         assert "prefetcht0" in text, dtype
         places = re.findall(r"prefetcht0\s+(-?\d*)\((.*)\)", text)
         assert len(set(places)) == len(places), dtype
+        asked = kernel_ir(source, ahead)
+        assert f"i64 {distance}\n" in asked and f"i64 {10240 - distance}\n" not in asked
     x = np.arange(1000, dtype=np.float64)
     y = np.zeros_like(x)
     run(compile_kernel(source, ahead), 0, 1000, x, y)
