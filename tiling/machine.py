@@ -98,6 +98,11 @@ class Machine:
         by_tiles = self.tile_products / factor_bytes / (self.lanes(4) * self.fma_per_cycle)
         return max(1.0, by_tiles, self.byte_products if factor_bytes == 1 else 1)
 
+    @property
+    def pairs_per_lane(self) -> float:
+        """The same of factors of two bytes: 1 where there are no tiles."""
+        return self.products_per_lane(2)
+
     def micro_tile(self, itemsize_bytes: int, columns: int) -> tuple[int, int]:
         """Rows and columns of the register block of a contraction whose result has `columns` columns.
 

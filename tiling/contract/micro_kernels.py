@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from tiling.contract.dots import AlongDepth
@@ -27,8 +28,24 @@ def lower_contraction(c: ContractionContext) -> LoweredContraction | None:
     for row in MICRO_KERNELS:
         types = (left, right, out)
         sums = row.sums(types)
-        if sums is not None:
+        if sums is not None and (row.kernel.adds or not c.goes_on):
             one = (AlongDepth if row.kernel.along else Contraction)(c, row, types, sums)
             found.append((one.cost(), one))
     fitting = (x for cost, x in sorted(found, key=lambda f: f[0]) if cost < inf)
-    return next((made for x in fitting if (made := x.lower()) is not None), None)
+    taken = next(((x, made) for x in fitting if (made := x.lower()) is not None), None)
+    if taken is None:
+        return None
+    narrow = [(cost, x) for cost, x in found if x.takes_narrow]
+    if not narrow or c.machine.pairs_per_lane <= 1:
+        return taken[1]
+    return replace(taken[1], note=_why(*narrow[0], taken[0]))
+
+
+def _why(cost: float, narrow: Contraction, taken: Contraction) -> str:
+    """Why products of bf16 are, or are not, made by tiles, on a machine that has them."""
+    routine = taken.kernel.routine
+    if taken is narrow:
+        return "bf16 by tiles; by vectors where factors are so small that denormal numbers might count"
+    if cost == inf:
+        return f"bf16 by {routine}, not by tiles: a window, or too few columns or steps of k"
+    return f"bf16 by {routine}, not by tiles: it costs less for so few rows, or a factor lies otherwise"

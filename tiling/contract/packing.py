@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hlo.access import Condition
-from hlo.types import ElementType
+from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify, substitute
 from tiling.contract.operands import Place, expressions, in_place
 from tiling.contract.roles import Roles
@@ -55,6 +55,16 @@ class Packing(Roles):
     mr: int
     nr: int
 
+    @property
+    def takes_narrow(self) -> bool:
+        """Whether the micro-kernel reads pairs of 16 bits as they are; others widen them, also in copies."""
+        return self.kernel.together > 1 and self._is_narrow(element_type(self.types[0]))
+
+    def _is_kept_narrow(self) -> bool:
+        """Whether what is read of both factors, where nothing is computed, is kept in 16 bits: excess precision keeps 32."""
+        moved = [x for x in (self.left, self.right) if isinstance(x, Load)]
+        return not self.is_split and all(self._is_narrow(self._buffer(x).element) for x in moved)
+
     def _while_flag(self, loop: Loop) -> tuple[Expr, Expr]:
         """A loop's ends, those that a mask bounds while the flag is 1."""
         ends = self.bounded.get(loop.variable)
@@ -75,7 +85,8 @@ class Packing(Roles):
         if read is not None and not _computes(node):
             return self._buffer(read).element
         element = self.c.stage.op.operands[1 - side if self.swapped else side].tensor.element
-        return element if isinstance(element, ElementType) and not self._is_narrow(element) else self.sums
+        keeps = isinstance(element, ElementType) and (self.takes_narrow or not self._is_narrow(element))
+        return element if isinstance(element, ElementType) and keeps else self.sums
 
     def _is_narrow(self, element: ElementType) -> bool:
         return element.name in ("bf16", "f16")
@@ -114,7 +125,7 @@ class Packing(Roles):
     def _left_packed(self) -> tuple[Place, tuple[Nest, ...]]:
         c, m, in_groups = self.c, self.m.extent, self.kernel.together > 1
         element = self._kept_element(self.left, 0)
-        element = self.sums if self._is_narrow(element) else element
+        element = self.sums if self._is_narrow(element) and not self.takes_narrow else element
         lanes = c.machine.lanes(element.itemsize_bytes)
         self.packs_left = self.blocks > 1  # then `left` holds one block
         row: Along = as_expr(self.m.variable), m
@@ -269,13 +280,13 @@ class Packing(Roles):
         """How k is walked through for packing before all tasks: tiles, loops, the steps of k of one iteration.
 
         A step is its place, and the depth loops' values. Groups of narrow elements are packed band by band, in each of which all
-        panels are: a panel's part of a row is half a line, and its rows are one more page each.
+        panels are, where memory runs along the columns: a panel's part of a row is half a line, and each row is in another page.
         """
         c, together = self.c, self.kernel.together
         runs: list[Loop] = []
         if together > 1:
             q, groups = Var(f"q_{self.tag}"), self.filled // together
-            size = min(groups, BAND_GROUPS)
+            size = groups if self._runs_along_depth() else min(groups, BAND_GROUPS)
             c.ranges[q] = Interval(0, size - 1)
             group, bands = as_expr(q), []
             last: Expr = Const(size - 1)
@@ -294,6 +305,13 @@ class Packing(Roles):
             if x.extent > 1:
                 runs.append(Loop(v, Const(0), Const(x.extent - 1), x.extent))
         return [], runs, [(substitute(self._flat(), renaming), renaming)]
+
+    def _runs_along_depth(self) -> bool:
+        """Whether the right operand is consecutive along k, and not along the columns."""
+        if not isinstance(self.right, Load):
+            return False
+        place = in_place(self.right, self._buffer(self.right), [self.n.variable, *self._depth_variables()], self.c.ranges)
+        return place is not None and place.steps[self.n.variable] != 1
 
     def _panels(self) -> _Panels:
         """The right operand in panels of `nr` columns, for each value of the other indices that move it."""

@@ -41,12 +41,17 @@ class Contraction(Packing):
         if not self.choose() or (self.kernel.together == 1 and self.merge_columns() and not self._chosen()):
             return inf
         lanes = self.c.machine.lanes(self.sums.itemsize_bytes)
-        problem = Problem(self.types, prod(x.extent for x in self.row_loops), self.n.extent, self.depth, 0, lanes, 0)
+        problem = Problem(
+            self.types, prod(x.extent for x in self.row_loops), self.n.extent, self.depth, 0, lanes, 0,
+            per_lane=self.c.machine.pairs_per_lane, one_loop=sum(x.extent > 1 for x in self.depth_loops) < 2,
+        )  # fmt: skip
         return self.row.cost(problem)
 
     def lower(self) -> LoweredContraction | None:
         """The steps; None where the factors do not lie as the micro-kernel needs them."""
         c, kernel = self.c, self.kernel
+        if self.takes_narrow and not self._is_kept_narrow():
+            return None
         self.mr, self.nr = self._block()
         self._cut_depth()
         out = self._out()
@@ -64,7 +69,7 @@ class Contraction(Packing):
         k_block = self.k_block if self.blocks > 1 else k
         start, m, upper = self._rows_of_task(left, left_step, rows)
         apart = None
-        rounds = self.blocks > 1 and self.sums != self.value.tensor.element
+        rounds = (self.blocks > 1 or self.takes_narrow) and self.sums != self.value.tensor.element
         if rounds or (out.column_stride != 1 and not kernel.along):
             apart = self._apart(rows, m)
             out = apart.out

@@ -37,6 +37,7 @@ class LoweredContraction:
     prepass: tuple[Phase, ...]
     bounded: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)  # the loops that a mask bounds, and their ends
     whole: tuple[Node, ...] = ()  # factors that the task packs whole
+    note: str = ""  # why the micro-kernel was taken, or a faster one was not
 
 
 @dataclass(eq=False)
@@ -44,7 +45,8 @@ class ContractionContext:
     """What the fusion around a contraction knows: its loops, the result's index, and the factors' nodes.
 
     `ranges` are the fusion's own: what is lowered adds its variables there, as it takes names from `names`.
-    `ends` are those of the columns' and the depth's loops that are needed while `flag` is 1.
+    `ends` are those of the columns' and the depth's loops that are needed while `flag` is 1. With `goes_on` the products are
+    added to what is in the result's buffer.
     """
 
     stage: Stage
@@ -59,6 +61,7 @@ class ContractionContext:
     is_member: Callable[[Value], bool]
     flag: Var | None = None
     ends: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)
+    goes_on: bool = False
     suffix: str = ""  # tells several contractions for one value apart: of loops' and buffers' names
     summed: Mapping[Var, Expr] = field(default_factory=dict)  # and the whole one's depth variables in this one's
 

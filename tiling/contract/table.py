@@ -38,7 +38,8 @@ class Problem:
     """A contraction as a micro-kernel would compute it: `rows` and `columns` of the whole result, sums of `depth` products.
 
     `run` of the steps of k follow each other in memory. A vector holds `lanes` sums. A `copy` of the columns' factor would be
-    made beside a task that computes the rows' factor.
+    made beside a task that computes the rows' factor. `per_lane` products of factors of two bytes are summed by tiles in the time
+    of one in a lane, 1 where there are no tiles. The depth is `one_loop`, or a window.
     """
 
     types: Types
@@ -49,6 +50,8 @@ class Problem:
     lanes: int
     item_bytes: int
     copy: bool = False
+    per_lane: float = 1.0
+    one_loop: bool = True
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,11 @@ def _sums_of_bytes(types: Types) -> ElementType | None:
     return element_type(out) if {left, right} <= {"i8", "ui8"} and out in ("i32", "ui32") else None
 
 
+def _sums_of_pairs(types: Types) -> ElementType | None:
+    left, right, out = types
+    return element_type("f32") if left == right == "bf16" and out in ("bf16", "f32") else None
+
+
 def _products(types: Types) -> int:
     """How many products one lane of an instruction sums."""
     return 4 if _sums_of_bytes(types) else 1
@@ -104,6 +112,13 @@ def _cost_of_bytes(p: Problem) -> float:
     """The columns' factor is packed first, which few rows make up for the less the farther it comes from."""
     packed = FAR_COPY if p.columns * p.depth > NEAR_BYTES else NEAR_COPY
     return inf if p.depth < 2 else 1.0 / _products(p.types) + packed / p.rows
+
+
+def _cost_of_pairs(p: Problem) -> float:
+    """Tiles only: by vectors the same product reads bf16 as well without a copy. A window's tile is no run of pairs."""
+    packed = FAR_COPY if p.columns * p.depth > NEAR_BYTES else NEAR_COPY
+    fits = p.per_lane > 1 and p.one_loop and p.columns >= p.lanes // 2
+    return inf if p.depth < 2 or not fits else 1.0 / p.per_lane + packed / p.rows
 
 
 def _block_of_bytes(machine: Machine, item_bytes: int, columns: int) -> tuple[int, int]:
@@ -135,6 +150,10 @@ MICRO_KERNELS = (
     Row(
         MicroKernel("gemm_bytes", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel"), together=4, adds=False),
         _sums_of_bytes, _block_of_bytes, _cost_of_bytes,
+    ),
+    Row(
+        MicroKernel("gemm_pairs", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel"), together=2, adds=False),
+        _sums_of_pairs, lambda machine, item_bytes, columns: (32, 2 * machine.lanes(item_bytes)), _cost_of_pairs,
     ),
     Row(
         MicroKernel(

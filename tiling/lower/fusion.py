@@ -293,6 +293,8 @@ class Lowering(Placing):
         if made is None:
             return []
         self.contractions[plan] = (*self.contractions.get(plan, ()), made)
+        if made.note and made.note not in self.notes:
+            self.notes.append(made.note)
         if self.masks is not None:
             self.masks.note(plan, made.bounded, (), loads(made.whole))
             self.masks.is_used |= bool(made.bounded)

@@ -438,7 +438,7 @@ class OnlineLowering(Lowering):
         lowered = lower_contraction(
             ContractionContext(
                 plan.stage, plan.loops, plan.index, plan.reduction, (node, plan.nodes[1]), {**self.buffers, v: running.buffer},
-                self.ranges, self.machine, self.names, lambda x: x in self.plan_of,
+                self.ranges, self.machine, self.names, lambda x: x in self.plan_of, goes_on=True,
             )
         )  # fmt: skip
         last = lowered.steps[-1] if lowered is not None and lowered.steps else None

@@ -452,6 +452,8 @@ class _Phase:
     def _products(self, c: Contract) -> float:
         """How many products are summed in the time of one for each lane."""
         factors = {c.left.buffer.element.name, c.right.buffer.element.name}
+        if c.kernel.together == 2:
+            return self.machine.pairs_per_lane
         sums_bytes = factors <= {"i8", "ui8"} and c.out.buffer.element.itemsize_bytes == 4 and c.kernel.needs_runs
         if not sums_bytes:
             return 1

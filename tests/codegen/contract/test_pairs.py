@@ -1,0 +1,157 @@
+"""Products of bf16 by tiles: as exact as by vectors, also where denormal numbers count; taken where the machine has tiles."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import tiling
+from codegen.launcher.launch import Plan, Step
+from codegen.lib import NAMESPACE
+from codegen.native.jit import compile_kernel, kernel_assembly
+from codegen.native.signature import KernelSignature, Param
+from codegen.supports import supports
+from codegen.target import Target, default_target
+from tests.codegen.contract.test_contractions import check, convolution, dot
+from tests.codegen.contract.test_tiles import ON_X86
+from tests.machines import MACHINES
+from tiling.loops.ir import Contract
+
+HAS_TILES = pytest.mark.skipif("amx-bf16" not in default_target().tile_features, reason="this CPU has no tiles of bf16")
+BF16 = ml_dtypes.bfloat16
+SIGNATURE = KernelSignature(tuple(Param(n, t, align=1) for n, t in (("a", "bfloat16"), ("b", "bfloat16"), ("c", "float32"))))
+
+
+def source(m: int, n: int, k: int, panel: int = 32) -> str:
+    return f"""
+def kernel(begin, end, a, b, c):
+    for t in range(begin, end):
+        gemm_pairs({m}, {n}, {k}, a, 0, {k}, b, 0, {k * panel}, c, 0, {n}, {panel})
+"""
+
+
+def product(left: np.ndarray, right: np.ndarray, panel: int = 32) -> np.ndarray:
+    """By the compiled kernel; panels have NaN where there is no column."""
+    (m, k), n = left.shape, right.shape[1]
+    packed = np.full((-(-n // panel), k // 2, panel, 2), np.nan, BF16)
+    for j in range(n):
+        packed[j // panel, :, j % panel, :] = right[:, j].reshape(-1, 2)
+    out = np.full(m * n + 64, 5, np.float32)
+    addresses = np.array([x.ctypes.data for x in (left, packed, out)], np.int64)
+    Plan([Step(compile_kernel(source(m, n, k, panel), SIGNATURE), 1, (0, 1, 2))]).run(addresses, 1)
+    assert (out[m * n :] == 5).all()
+    own = np.zeros(m * n, np.float32)
+    NAMESPACE["gemm_pairs"](m, n, k, left.reshape(-1), 0, k, packed.reshape(-1), 0, k * panel, own, 0, n, panel)
+    exact = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(own.reshape(m, n), exact, rtol=0, atol=np.abs(exact).max() * 1e-5)
+    return out[: m * n].reshape(m, n)
+
+
+def close(found: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
+    """Each sum as exact as sums in f32 are, of numbers that are taken as they are."""
+    wide = left.astype(np.float64), right.astype(np.float64)
+    error = np.abs(found - wide[0] @ wide[1])
+    bound = left.shape[1] * 2.0**-24 * (np.abs(wide[0]) @ np.abs(wide[1])) + 2.0**-149
+    assert (error <= bound).all(), (error / bound).max()
+
+
+@pytest.mark.parametrize("panel", [16, 32])
+def test_rests_of_rows_columns_and_depth(panel: int) -> None:
+    rng = np.random.default_rng(panel)
+    sizes = (3, 96, 64), (16, 16, 64), (33, 40, 66), (70, 45, 1030), (40, 33, 2048), (65, 17, 2500), (128, 64, 30), (33, 900, 1030)
+    for m, n, k in sizes:
+        left, right = (rng.standard_normal(shape).astype(BF16) for shape in ((m, k), (k, n)))
+        close(product(left, right, panel), left, right)
+
+
+@pytest.mark.parametrize(
+    ("small", "large"), [(1e-39, 1e30), (1e-39, 1.0), (1e-20, 1e-20), (1e-30, 1e-3), (2.0**-54, 2.0**-54), (2.0**-54, 2.0**-55)]
+)
+def test_denormal_factors_products_and_sums_count(small: float, large: float) -> None:
+    """Tiles take denormal factors for zero, and give zero for denormal sums: 64 products of 1e-39 and 1e30 are 6.4e-8."""
+    rng = np.random.default_rng(0)
+    left, right = ((rng.standard_normal(shape) * size).astype(BF16) for shape, size in (((48, 64), small), ((64, 40), large)))
+    close(product(left, right), left, right)
+
+
+def test_one_small_number_in_one_panel_or_row_counts() -> None:
+    rng = np.random.default_rng(0)
+    for at in (0, 40, 95):
+        left, right = (rng.standard_normal(shape).astype(BF16) for shape in ((100, 64), (64, 100)))
+        left[:, 3] = 0
+        left[at, :] = 0
+        left[at, 3] = 1e-39
+        right[3, :] = 1e35
+        close(product(left, right), left, right)
+        close(product(right.T.copy(), left.T.copy()), right.T, left.T)
+
+
+def test_infinities_and_nan_go_through() -> None:
+    left, right = np.ones((40, 64), BF16), np.ones((64, 40), BF16)
+    left[3, 5], left[4, 6], right[7, 9] = np.inf, np.nan, -np.inf
+    found = product(left, right)
+    with np.errstate(invalid="ignore"):
+        expected = left.astype(np.float32) @ right.astype(np.float32)
+    np.testing.assert_array_equal(found, expected)
+
+
+@ON_X86
+def test_what_is_emitted() -> None:
+    for target, tiles in (("amx", True), ("avx512vnni", False), ("avx2", False)):
+        text = kernel_assembly(source(64, 64, 128), SIGNATURE, Target.named(target))
+        assert ("tdpbf16ps" in text) == tiles and "vfmadd231ps" in text, target
+
+
+WITH_TILES = replace(MACHINES["avx512"], tile_products=1024, byte_products=4)
+
+
+def _routines(text: str, machine: tiling.Machine) -> list[str]:
+    made = tiling.plan(hlo.parse(text), machine=machine, supports=supports)
+    assert all(tiling.prove(f).holds for f in made.fusions)
+    return [s.kernel.routine for f in made.fusions for p in f.schedule.phases for s in p.all_steps if isinstance(s, Contract)]
+
+
+@pytest.mark.parametrize("right", ["kn", "nk"])
+@pytest.mark.parametrize("out", ["bf16", "f32"])
+def test_a_plan_takes_them_where_there_are_tiles(out: str, right: str) -> None:
+    text = dot(128, 96, 130, ("bf16", "bf16", out), "mk", right)
+    assert _routines(text, WITH_TILES) == ["gemm_pairs"]
+    (fusion,) = tiling.plan(hlo.parse(text), machine=WITH_TILES, supports=supports).fusions
+    assert any("bf16 by tiles" in note for note in fusion.schedule.notes)
+    assert "gemm_pairs" not in _routines(text, MACHINES["avx512"])
+    assert "gemm_pairs" not in _routines(dot(128, 96, 130, ("f16", "f16", "f16")), WITH_TILES), "tiles have no f16 here"
+
+
+def _run_on(text: str, machine: tiling.Machine, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return codegen.compile(tiling.plan(hlo.parse(text), machine=machine, supports=supports))(*arrays)[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plan_for_tiles_runs_everywhere(seed: int) -> None:
+    """Whatever the CPU, the sums are right: of an odd depth, in batches, transposed, with an epilogue that is fused."""
+    chosen, rng = random.Random(f"pairs {seed}"), np.random.default_rng(seed)
+    for _ in range(3):
+        m, n, k = (chosen.randint(20, 150) for _ in range(3))
+        text = dot(m, n, k, ("bf16", "bf16", chosen.choice(("bf16", "f32"))), chosen.choice(("mk", "km")),
+                   chosen.choice(("kn", "nk")), chosen.choice((0, 3)))  # fmt: skip
+        arrays = [rng.standard_normal(v.shape).astype(BF16) for v in hlo.parse(text).entry.arguments]
+        found = _run_on(text, WITH_TILES, arrays).astype(np.float64)
+        expected = _run_on(text, MACHINES["avx512"], arrays).astype(np.float64)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=np.abs(expected).max() * 8e-3)
+
+
+@HAS_TILES
+@pytest.mark.parametrize("seed", range(2))
+def test_programs_agree_with_the_evaluator(seed: int) -> None:
+    chosen = random.Random(f"pairs of programs {seed}")
+    for out in ("bf16", "f32"):
+        m, n, k = (chosen.randint(1, 200) for _ in range(3))
+        check(dot(m, n, k, ("bf16", "bf16", out), chosen.choice(("mk", "km")), chosen.choice(("kn", "nk"))), seed)
+    check(convolution(seed, ("bf16",) * 3), seed)
