@@ -280,13 +280,13 @@ class Packing(Roles):
         """How k is walked through for packing before all tasks: tiles, loops, the steps of k of one iteration.
 
         A step is its place, and the depth loops' values. Groups of narrow elements are packed band by band, in each of which all
-        panels are: a panel's part of a row is half a line, and its rows are one more page each.
+        panels are, where memory runs along the columns: a panel's part of a row is half a line, and each row is in another page.
         """
         c, together = self.c, self.kernel.together
         runs: list[Loop] = []
         if together > 1:
             groups = self.filled // together
-            size = min(groups, BAND_GROUPS)
+            size = groups if self._runs_along_depth() else min(groups, BAND_GROUPS)
             inner = counted(f"q_{self.tag}", size, c.ranges)
             group, bands = as_expr(inner.variable), []
             if size < groups:
@@ -302,6 +302,13 @@ class Packing(Roles):
             if x.extent > 1:
                 runs.append(moved)
         return [], runs, [(substitute(self._flat(), renaming), renaming)]
+
+    def _runs_along_depth(self) -> bool:
+        """Whether the right operand is consecutive along k, and not along the columns."""
+        if not isinstance(self.right, Load):
+            return False
+        place = in_place(self.right, self._buffer(self.right), [self.n.variable, *self._depth_variables()], self.c.ranges)
+        return place is not None and place.steps[self.n.variable] != 1
 
     def _panels(self) -> _Panels:
         """The right operand in panels of `nr` columns, for each value of the other indices that move it."""

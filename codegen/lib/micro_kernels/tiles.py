@@ -22,14 +22,14 @@ A process has to ask Linux once before it uses tiles. Code that finds them refus
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
 from codegen.lib.buffer import Buf
-from codegen.lib.emit import I1, I8, I16, I32, I64, constant, intrinsic_function
+from codegen.lib.emit import I1, I8, I16, I32, I64, constant, counted, intrinsic_function
 from codegen.lib.micro_kernels.blocks import _c, _for, _known
 from codegen.target import current_target
 
@@ -42,7 +42,9 @@ BLOCK_ROWS = 2 * TILE_ROWS
 LEAST_ROWS = 3  # fewer use too little of a tile
 LEAST_PRODUCTS = 1 << 14  # for which a configuration is not worth its 60 ns
 COPY_BYTES = 1 << 16  # of A, on the stack
-DEEP_BYTES = 1 << 10  # of k: more of it leaves room for 32 rows instead of 64
+MOST_DEPTH_BYTES = 1 << 11  # of k in a copy: the least rows are one block
+MOST_BLOCKS = 4  # of rows in a copy, where k is short
+NEAR_BYTES = 1 << 20  # of B, in the second cache: CPUs with tiles have two megabytes of it
 
 _CONFIG_BYTES, _COLUMN_BYTES_AT, _ROWS_AT = 64, 16, 48
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
@@ -119,9 +121,9 @@ class TileProduct:
         self.depth = self._scaled(extents[2], self.item)
         self.tile_depth = self._least(self.depth, TILE_BYTES)
         known = _known(self.depth)
-        self.blocks = 2 if known is not None and known <= DEEP_BYTES else 1  # of rows, in a copy
-        self.most_depth = COPY_BYTES // (self.blocks * BLOCK_ROWS)
+        self.most_depth = MOST_DEPTH_BYTES
         room = self.most_depth if known is None else min(self.most_depth, -(-known // TILE_BYTES) * TILE_BYTES)
+        self.blocks = 1 << (min(MOST_BLOCKS, COPY_BYTES // (BLOCK_ROWS * room)).bit_length() - 1)  # of rows, in a copy
         with b.goto_entry_block():
             self.config = self._stack(_CONFIG_BYTES)
             self.copy = self._stack(self.blocks * BLOCK_ROWS * room)
@@ -179,12 +181,35 @@ class TileProduct:
 
     def all(self) -> None:
         """C = A B, or C += A B."""
-        rights = [x for x in self._parts(self.n, self.panel) if _known(x.count) != 0]
-        for down in self._parts(self.m, BLOCK_ROWS):
+        whole, *rests = (x for x in self._parts(self.n, self.panel))
+        if (together := self._panels_together()) is None:
+            self._all_rows([whole, *rests])
+        else:
+            for group in self._groups(whole, together):
+                self._all_rows([group])
+            self._all_rows(rests)
+        self._call("tilerelease")
+
+    def _all_rows(self, rights: list[_Part]) -> None:
+        rights = [x for x in rights if _known(x.count) != 0]
+        for down in self._parts(self.m, BLOCK_ROWS) if rights else []:
             if _known(down.count) != 0:
                 with self._where(self._compare(">", down.count, 0)):
                     self._rows(down, rights)
-        self._call("tilerelease")
+
+    def _panels_together(self) -> int | None:
+        """How many panels stay in the second cache while all rows meet them; None where all do, as far as is known."""
+        panels, depth = _known(self._over(self.n, self.panel)), _known(self.depth)
+        if panels is None or depth is None or panels * self.panel * depth <= NEAR_BYTES * 3 // 2:
+            return None
+        return max(1, NEAR_BYTES // (self.panel * depth))
+
+    def _groups(self, whole: _Part, together: int) -> Iterator[_Part]:
+        """The panels in groups: those of a loop, emitted while the part is used, and the last ones."""
+        b, count = self.b, _known(whole.count) or 0
+        with counted(b, _c(count // together)) as t:
+            yield _Part(whole.sizes, _c(together), b.mul(t, _c(together * self.panel)))
+        yield _Part(whole.sizes, _c(count % together), _c(count // together * together * self.panel))
 
     def _where(self, truth: Any) -> Any:
         return contextlib.nullcontext() if _known(truth) else self.b.if_then(truth)
