@@ -41,7 +41,7 @@ def same(make: Any, *args: Any, tolerance: float = 1e-5) -> None:
 def check_devices() -> None:
     devices = jax.devices()
     assert [(d.platform, d.id, d.local_hardware_id) for d in devices] == [("tilewright", k, k) for k in range(4)]
-    assert [str(d.default_memory()) for d in devices] == [f"TilewrightMemory(id={k}, kind=device)" for k in range(4)]
+    assert [str(d.default_memory()) for d in devices] == [f"TilewrightMemory(id={3 * k}, kind=device)" for k in range(4)]
     x = jax.device_put(A, devices[2])
     y = jax.jit(lambda x: x + 1)(x)
     assert x.devices() == y.devices() == {devices[2]}
