@@ -6,7 +6,7 @@ from codegen.kernel.ir import Augment, Do, For, Kernel, Name, Store, While
 from codegen.kernel.rename import inside
 from codegen.kernel.spec import expressions
 
-__all__ = ["calls_alone", "has_program_loop", "is_straight"]
+__all__ = ["calls", "calls_alone", "has_program_loop", "is_straight"]
 
 
 def is_straight(kernel: Kernel) -> bool:
@@ -42,7 +42,9 @@ def calls_alone(kernel: Kernel) -> int:
     >>> calls_alone(parse(source.format(""))), calls_alone(parse(source.format("  y[t] = x[t]\\n")))
     (1, 0)
     """
-    statements = list(inside(kernel.body))
-    if any(isinstance(s, Store | Augment | While) for s in statements):
-        return 0
-    return sum(isinstance(s, Do) for s in statements)
+    return 0 if any(isinstance(s, Store | Augment | While) for s in inside(kernel.body)) else calls(kernel)
+
+
+def calls(kernel: Kernel) -> int:
+    """How many functions are called for what they do."""
+    return sum(isinstance(s, Do) for s in inside(kernel.body))

@@ -69,13 +69,13 @@ class _Walk:
     """The state of one walk: where code goes, where the variables are."""
 
     def __init__(
-        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[Any], None], loop_marks: dict[int, str]
+        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[Any], None], loop_marks: dict[Any, str]
     ) -> None:  # fmt: skip
         self.given, self.kinds, self.builder = given, kinds, builder
         self.frame = ir.IRBuilder(builder.block)
         self.epilogue = epilogue
         self.places: dict[str, Any] = {}  # of the variables, in the frame
-        self.marks = loop_marks  # of loops, by their `id`
+        self.marks = loop_marks  # of loops
         self.marked = 0  # loops
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
 
@@ -150,7 +150,7 @@ class _Walk:
         b.store(b.sub(now, ir.Constant(_I64, 1), flags=["nsw"]), left)
         b.store(b.add(value, ir.Constant(_I64, s.step)), place)
         self.assign(s.variable, value)
-        self.inside(s.body, head, after, self.marks.get(id(s), ""))
+        self.inside(s.body, head, after, self.marks.get(s, ""))
 
     def inside(self, statements: Iterable[TypedStatement], again: Any, after: Any, mark: str = "") -> None:
         """The body of a loop, and what comes after."""

@@ -22,7 +22,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from codegen.forks import compiling
 from codegen.kernel.ir import Kernel
-from codegen.kernel.straight import calls_alone, has_program_loop, is_straight
+from codegen.kernel.straight import calls, calls_alone, has_program_loop, is_straight
 from codegen.native import interrupts, loop_marks, masked_stores, memory_hints, object_cache
 from codegen.native.signature import KernelSignature
 from codegen.outlined import CALLED, Functions
@@ -271,6 +271,9 @@ def build(
     small = kernel is not None and has_program_loop(kernel)
     in_one = not (straight or small or signature.is_brief)
     module, text = _lowered(source, filename, signature, symbol, target, functions, kernel, in_one)
+    if kernel is not None and in_one and calls(kernel) != text.count(CALLED):
+        # the loops of a library function in line are without marks: one pipeline would write them out further
+        module, text = _lowered(source, filename, signature, symbol, target, functions, kernel)
     only_calls = kernel is not None and 0 < calls_alone(kernel) == text.count(CALLED)
     if loop_marks.is_for_one_pipeline(text) and not only_calls:
         module = optimise_marked(module, target)

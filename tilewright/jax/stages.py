@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cached_property
 from typing import Any, NamedTuple
 
+from hlo.lazy import cached_property
 from hlo.module import Module
 from hlo.text import parse
 

@@ -254,8 +254,9 @@ class Roles:
             steps.append([place.steps[v] for v in variables])
         if not steps or any(s[k] != s[k + 1] * loops[k + 1].extent for s in steps for k in range(len(loops) - 1)):
             return
-        self.depth_loops = (counted(f"kf_{self.tag}", self.depth, c.ranges, LoopKind.REDUCTION),)
-        self.flat = self._depth_index(as_expr(self.depth_loops[0].variable))
+        all_of_k = counted(f"kf_{self.tag}", self.depth, c.ranges, LoopKind.REDUCTION)
+        self.flat = self._depth_index(as_expr(all_of_k.variable))  # of the loops that there are until here
+        self.depth_loops = (all_of_k,)
         rename = Renamer(self.flat, c.ranges, {})
         self.left, self.right = rename.node(self.left), rename.node(self.right)
 

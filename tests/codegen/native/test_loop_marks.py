@@ -115,3 +115,11 @@ def test_functions_that_are_called_alone_leave_nothing_to_vectorise(monkeypatch:
     inline = _source("transpose(8, 8, x, 0, 8, y, 0, 8)")
     native.build(inline, "<kernel>", SIGNATURE, "entry", default_target(), functions, parse(inline))
     assert ran == [native._STRAIGHT]
+
+
+def test_library_functions_in_line_take_two_pipelines(unmarked_loops: list[bool]) -> None:
+    lines = "transpose(8, 8, x, 0, 8, y, 0, 8)\n        for i in range(200):\n            y[300*t + i] = x[i]"
+    compile_kernel(_source(lines), SIGNATURE)
+    assert not unmarked_loops
+    compile_kernel(_source(lines.replace("8, 8, x, 0, 8, y, 0, 8", "80, 80, x, 0, 80, y, 0, 80")), SIGNATURE)
+    assert unmarked_loops == [False]

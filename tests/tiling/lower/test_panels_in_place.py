@@ -19,10 +19,13 @@ PRODUCT = """func.func @main(%a: tensor<512x{n}xf32>, %b: tensor<{n}x{n}xf32>) -
 
 
 @pytest.mark.parametrize(("n", "l2_kib", "in_place"), [
-    (512, 256, False), (512, 1024, False), (512, 2048, True), (256, 256, False), (256, 512, True), (384, 512, True),
+    (512, 256, False), (512, 1024, False), (512, 2048, False), (256, 256, False), (256, 512, True), (384, 512, False),
 ])  # fmt: skip
 def test_rows_half_a_page_apart_reach_few_sets(n: int, l2_kib: int, in_place: bool) -> None:
-    """264 rows 2 KiB apart reach a thirty-second of the sets: half of a megabyte of cache keeps 16 KiB of them."""
+    """264 rows 2 KiB apart reach a thirty-second of the sets: half of a megabyte of cache keeps 16 KiB of them.
+
+    What lies in more than 96 pages is packed for many rows, whatever the cache keeps: 132 of 512 x 512, 144 of 384 x 384.
+    """
     machine = tiling.Machine(vector_bytes=32, vector_registers=16, l2_bytes=l2_kib << 10)
     (fusion,) = tiling.plan(hlo.parse(PRODUCT.format(n=n)), machine=machine).fusions
     (product,) = [s for s in fusion.schedule.main.steps if isinstance(s, Contract)]
