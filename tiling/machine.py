@@ -205,7 +205,7 @@ def _parsed(text: str) -> dict[str, Any]:
     return found
 
 
-MOST_SHARED_BYTES = 16 << 20
+MOST_SHARED_BYTES = 64 << 20
 """The most of a shared cache that there is for one CPU, but for a few models with more."""
 
 
@@ -215,7 +215,7 @@ def _share(shared_bytes: int, cpus: int) -> int:
     A virtual machine with two CPUs is told of the cache of the whole socket, whose other CPUs fill it with data of their own.
 
     >>> _share(32 << 20, 8) >> 20, _share(480 << 20, 2) >> 20
-    (32, 32)
+    (32, 128)
     """
     return min(shared_bytes, cpus * MOST_SHARED_BYTES)
 

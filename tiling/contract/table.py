@@ -25,6 +25,7 @@ LEAST_RUN_VECTORS = 4  # vectors in one run of k
 LEAST_DEPTH_VECTORS = 12  # vectors in all of a sum: adding up the lanes at the end must not count
 LEAST_ALONE_VECTORS = 36  # the same for a matrix by a vector, which plain loops do well
 NEAR_BYTES = 1 << 22  # what of a factor of bytes is packed near a core
+FEWEST_ROWS = 16  # of pairs: half a tile; fewer do not make up for a copy (4 x 4096 x 4096: 1.4 ms, 5.2 copied)
 NEAR_COPY, FAR_COPY = 2.0, 16.0  # what packing a vector of it costs, as `Row.cost` counts
 
 WHOLE = 1 << 62  # more steps of k than there are
@@ -117,7 +118,7 @@ def _cost_of_bytes(p: Problem) -> float:
 def _cost_of_pairs(p: Problem) -> float:
     """Tiles only: by vectors the same product reads bf16 as well without a copy. A window's tile is no run of pairs."""
     packed = FAR_COPY if p.columns * p.depth > NEAR_BYTES else NEAR_COPY
-    fits = p.per_lane > 1 and p.one_loop and p.columns >= p.lanes // 2
+    fits = p.per_lane > 1 and p.one_loop and p.columns >= p.lanes // 2 and p.rows >= FEWEST_ROWS
     return inf if p.depth < 2 or not fits else 1.0 / p.per_lane + packed / p.rows
 
 

@@ -119,9 +119,12 @@ def _may_leave_out(m: Member, known: Knowledge) -> bool:
     """Whether what is known of a member may bound a loop, its own or another member's.
 
     A product over a window is neutral on its padding, which bounds no loop of a micro-kernel: its depth is one run of several
-    loops, and its columns end where its readers' do. Holes are different: residues leave them out.
+    loops, and its columns end where its readers' do. Holes are different: residues leave them out. So are groups of several
+    channels, which go lane by lane in loops of their own (32 groups of 8 channels on 28 x 28: 1.3 times as long without).
     """
-    if known.zero or not isinstance(m.stage.op.definition.semantics, SumOfProducts) or len(m.reduction) < 2:
+    groups = int(m.stage.op.attributes.get("feature_group_count", 1))
+    in_lanes = groups > 1 and len(m.reduction) > 2
+    if known.zero or in_lanes or not isinstance(m.stage.op.definition.semantics, SumOfProducts) or len(m.reduction) < 2:
         return bool(known.zero or known.neutral)
     return any(is_hole(c) for c in known.neutral)
 

@@ -72,7 +72,7 @@ def test_a_machine_is_one(name: str, value: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "cpus", "bytes_"), [(480 << 20, 2, 32 << 20), (32 << 20, 2, 32 << 20), (504 << 20, 128, 504 << 20)]
+    ("told", "cpus", "bytes_"), [(480 << 20, 2, 128 << 20), (32 << 20, 2, 32 << 20), (504 << 20, 128, 504 << 20)]
 )
 def test_a_guest_counts_on_a_share_of_the_cache_that_it_is_told_of(
     told: int, cpus: int, bytes_: int, monkeypatch: pytest.MonkeyPatch
