@@ -123,7 +123,7 @@ def _may_leave_out(m: Member, known: Knowledge) -> bool:
     channels, which go lane by lane in loops of their own (32 groups of 8 channels on 28 x 28: 1.3 times as long without).
     """
     groups = int(m.stage.op.attributes.get("feature_group_count", 1))
-    in_lanes = groups > 1 and len(m.reduction) > 2
+    in_lanes = groups > 1 and sum(x.extent > 1 for x in m.reduction) > 2
     if known.zero or in_lanes or not isinstance(m.stage.op.definition.semantics, SumOfProducts) or len(m.reduction) < 2:
         return bool(known.zero or known.neutral)
     return any(is_hole(c) for c in known.neutral)
