@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -99,3 +101,15 @@ def test_a_task_of_few_rows_of_a_padded_image_goes_lane_by_lane(rows: int) -> No
     (found,) = plan(depthwise(14, 40, 5, 1), machine=MACHINES["avx2"], supports=supports, pins=[pin]).fusions
     assert any(b.value is None or "kernel" in b.name for b in found.schedule.buffers if b.scope is Scope.SHARED)
     assert len(found.schedule.phases) == 2 and not found.schedule.main.flags
+
+
+def test_groups_of_several_channels_are_tasks_of_rows() -> None:
+    """32 groups of 8 channels on 28 x 28: a task has a row of all groups, side by side; a group each took 1.3 times as long."""
+    image = "tensor<1x28x28x256xf32>"
+    text = f"""func.func @main(%a: {image}, %b: tensor<3x3x8x256xf32>) -> {image} {{
+  %0 = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{pad = [[1, 1], [1, 1]]}}
+    {{batch_group_count = 1 : i64, feature_group_count = 32 : i64}} : ({image}, tensor<3x3x8x256xf32>) -> {image}
+  return %0 : {image}
+}}"""
+    (fusion,) = plan(hlo.parse(text), machine=replace(MACHINES["avx512"], cores=1), supports=supports).fusions
+    assert [count for _, count in fusion.schedule.main.tiles] == [28]
