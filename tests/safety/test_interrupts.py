@@ -209,7 +209,11 @@ def test_the_command_line_ends_with_130(tmp_path: Path, name: str) -> None:
     path.write_text(ARGUMENTS[name][0])
     command = [sys.executable, "-P", "-m", "tilewright", "run", str(path), "--no-check"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test command in the background of a shell ignores it
+    try:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
     output = errors = ""
     try:
         deadline = time.monotonic() + 60
