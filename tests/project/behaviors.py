@@ -184,7 +184,7 @@ BEHAVIORS = (
             "tiling/passes/prefetch_rows.py: -prefetch_rows_of_updates", "tiling/passes/read_rows_again.py",
             "tiling/passes/write_out_sums.py: -is_window_over_an_edge", "tiling/passes/collapse_loops.py",
             "tiling/passes/order_loops.py: -LookedUp", "tiling/passes/merge_nests.py: -Skipping",
-            "codegen/source/prefetch.py", "codegen/source/two_looks.py",
+            "codegen/source/values.py: ValueWriter._prefetch", "codegen/source/two_looks.py",
         ),
         (
             "tiling/loops/marks.py", "tiling/passes/prefetch_rows.py: prefetch_rows_of_updates",
@@ -207,7 +207,7 @@ BEHAVIORS = (
             " -of_this_thread, -_new_pass_builder, -_has_nothing_to_vectorise, -provide_interrupts, -prepare",
             "codegen/native/memory_hints.py", "codegen/source/writer.py", "codegen/call/program/whole_loops.py",
             "codegen/source/emit.py", "codegen/source/nest.py",
-            "codegen/source/nest_view.py", "codegen/source/phase.py",
+            "codegen/source/values.py: -ValueWriter._prefetch", "codegen/source/phase.py",
         ),
         (
             "codegen/kernel/typed.py", "codegen/kernel/types.py", "codegen/kernel/spec.py", "codegen/kernel/print_numba.py",
