@@ -21,10 +21,9 @@ from codegen.call.kernels import Kernel, RunStats, StepTime
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.native_lapack import lapack_step
 from codegen.call.processes import Processes, SpreadProgram
-from codegen.call.program.assembly import below
 from codegen.call.program.layout import LINE_BYTES, laid_out, literal
 from codegen.call.program.linearise import linearise
-from codegen.call.program.nodes import Compute, Evaluate
+from codegen.call.program.nodes import Compute, Evaluate, below
 from codegen.call.program.overlap import order_of, overlapped
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.call.quick import QuickCall, address_of

@@ -155,7 +155,6 @@ LATE = {
     "codegen/lib/narrow.py": "a helper process does without ml_dtypes, which only stepping through a kernel needs",
     "codegen/lib/scalar.py": "a helper process does without ml_dtypes, which only stepping through a kernel needs",
     "codegen/mpi/mesh.py": _OPTIONAL,
-    "codegen/native/front_numba.py": "of numba's rules those that kernels may need, when one does",
     "codegen/native/jit.py": _LLVM,
     "codegen/native/library_objects.py": _LLVM,
     "codegen/native/lower.py": _LLVM,

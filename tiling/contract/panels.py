@@ -234,17 +234,14 @@ class Contraction(Packing):
         rows, step, out_step = [self.m], left.steps.get(self.m.variable, 0), out.row_stride
         if self.m.upper is not Const(self.m.extent - 1):
             return rows, step
-        grown = True
-        while grown:
-            grown = False
-            m = prod(x.extent for x in rows)
-            for x in self.row_loops:
-                if x in rows or x.upper is not Const(x.extent - 1) or x.variable not in left.steps:
-                    continue
-                here, there = left.steps[x.variable], self.out_steps[x.variable]
-                if here == step * m and there == out_step * m:
-                    rows, grown = [x, *rows], True
-                    break
+
+        def goes_on(x: Loop) -> bool:
+            m = prod(y.extent for y in rows)
+            whole = x not in rows and x.upper is Const(x.extent - 1)
+            return whole and left.steps.get(x.variable) == step * m and self.out_steps[x.variable] == out_step * m
+
+        while (x := next(filter(goes_on, self.row_loops), None)) is not None:
+            rows = [x, *rows]
         return rows, step
 
     # ------------------------------------------------------------ operands

@@ -119,13 +119,17 @@ class Roles:
                 continue
             both = counted(f"m{n.variable.name}", x.extent * n.extent, c.ranges)
             v = both.variable
-            rename = Renamer({x.variable: v // n.extent, n.variable: v % n.extent}, c.ranges, {})
             self.column_dimensions = self._dimensions(n)
-            self.loops = tuple(both if y is n else y for y in self.loops if y is not x)
-            self.is_split = True
-            self.c = replace(c, loops=self.loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
+            loops = tuple(both if y is n else y for y in self.loops if y is not x)
+            self._over(loops, {x.variable: v // n.extent, n.variable: v % n.extent})
             return True
         return False
+
+    def _over(self, loops: tuple[Loop, ...], values: Mapping[Var, Expr]) -> None:
+        """The contraction over other loops, in terms of which its own have values."""
+        c, rename = self.c, Renamer(values, self.c.ranges, {})
+        self.loops, self.is_split = loops, True
+        self.c = replace(c, loops=loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
 
     def _addressed(self) -> list[frozenset[Var]] | None:
         """The variables that each factor reads, once the result's address has its base and steps; None where it has none."""
@@ -160,17 +164,21 @@ class Roles:
             if steps.get(self.n.variable) != 1:
                 return False
             rows = [self._single("row")]
-        self.m = max(rows, key=lambda x: x.extent)
         if self.n.variable in self.members:
             self.column_dimensions = self._dimensions(self.members[self.n.variable])
-        self.row_loops = rows
+        self._take(max(rows, key=lambda x: x.extent), rows, reads)
+        return True
+
+    def _take(self, m: Loop, rows: list[Loop], reads: Sequence[frozenset[Var]]) -> None:
+        """What follows from the columns' loop, which is chosen, from the rows' and from what the factors read."""
+        c = self.c
+        self.m, self.row_loops = m, rows
         self.left, self.right = (c.nodes[1], c.nodes[0]) if self.swapped else (c.nodes[0], c.nodes[1])
         self.in_right = reads[0 if self.swapped else 1]
         self.around = tuple(x for x in self.loops if x is not self.m and x is not self.n and not x.runs_once)
         self.depth = prod(x.extent for x in c.depth)
         self.depth_loops = self._depth_order()
         self._flatten()
-        return True
 
     def _single(self, role: str) -> Loop:
         """A loop of one iteration, for a side that has no loop of its own."""
@@ -222,12 +230,9 @@ class Roles:
             if parts is None:
                 continue
             g, j = parts
-            rename = Renamer({x.variable: g.variable * j.extent + j.variable}, c.ranges, {})
-            loops = tuple(part for y in self.loops for part in (parts if y is x else (y,)))
-            self.loops = loops
-            self.is_split = True
             self.members[j.variable] = x
-            self.c = replace(c, loops=loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
+            loops = tuple(part for y in self.loops for part in (parts if y is x else (y,)))
+            self._over(loops, {x.variable: g.variable * j.extent + j.variable})
             return True
         return False
 
@@ -262,20 +267,21 @@ class Roles:
 
     def _cut_depth(self) -> None:
         """Blocks of k, from the shapes alone: sums are made in the same order whatever the tiles are."""
-        loops = [x for x in self.depth_loops if x.extent > 1]
-        self.k_loop = loops[-1]
-        k, around = self.k_loop.extent, self.depth // self.k_loop.extent
-        if self.depth <= (self.row.window_block if around > 1 else self.row.depth_block):
-            self.k_block = k
-        else:
-            blocks = max(1, min(-(-self.depth // self.row.depth_block), k // 64))
-            size = k // blocks + 8 if around == 1 else -(-k // blocks) + 7
-            self.k_block = min(k, size // 8 * 8)
-        self.blocks = -(-k // self.k_block)
+        self.k_loop = next(x for x in reversed(self.depth_loops) if x.extent > 1)
+        self.k_block = self._depth_block(self.k_loop.extent, self.depth // self.k_loop.extent)
+        self.blocks = -(-self.k_loop.extent // self.k_block)
         self.k_start, self.k = Var(f"k0_{self.tag}"), Var(f"k_{self.tag}")
         self.c.ranges[self.k_start] = Interval(0, (self.blocks - 1) * self.k_block)
         self.c.ranges[self.k] = Interval(0, self.k_block - 1)
         self.packs_left = False
+
+    def _depth_block(self, k: int, around: int) -> int:
+        """How many steps of the innermost depth loop are one block, where the others make `around` steps."""
+        if self.depth <= (self.row.window_block if around > 1 else self.row.depth_block):
+            return k
+        blocks = max(1, min(-(-self.depth // self.row.depth_block), k // 64))
+        size = k // blocks + 8 if around == 1 else -(-k // blocks) + 7
+        return min(k, size // 8 * 8)
 
     @property
     def filled(self) -> int:

