@@ -12,7 +12,7 @@ small integers).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ from codegen.lib.micro_kernels.blocks import (
     _known,
     _literal,
     _times,
+    alike_columns,
+    alike_rows,
     over_panels,
     over_rows,
     panel_lanes,
@@ -44,6 +46,7 @@ SMALL = 12  # vectors of sums of a block whose loop over k is unrolled more ofte
 SHORT = 8  # steps of k that are all written out there
 LONG = 64  # steps of k during which the next panel is asked for
 LINE_BYTES = 64
+FEW_POINTERS = 8  # rows whose addresses are kept in registers, one each
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,8 @@ class _Operands:
     c_kind: Buf
     levels: tuple[tuple[Any, Any, Any], ...] = ()  # (count, step in A, step in B) of loops around that over k, outermost first
     is_complex: bool = False
+    like_k: int | None = None  # what k and a_rs are like where they are not known (`_alike`)
+    like_rs: int | None = None
 
 
 def _product_sum(x: Value, y: Value, z: Value) -> Value:
@@ -228,6 +233,7 @@ def _micro_kernel(
 
     a_base = b.gep(o.a, [a_off])
     b_base = b.gep(o.b, [b_off])
+    rows_at = [_times(b, o.a_rs, i) for i in range(rows)]
 
     def along(a_base: Any, b_base: Any, start: list[Any]) -> list[Any]:
         """The innermost loop over k."""
@@ -249,7 +255,7 @@ def _micro_kernel(
             base = unknown_address(b, a_base) if meets else a_base
             out = list(accumulators)
             for i in range(rows):
-                at = b.add(column, _times(b, o.a_rs, i))
+                at = b.add(column, rows_at[i])
                 for part, factors in enumerate((columns, turned) if o.is_complex else (columns,)):
                     x = broadcast(base, b.add(at, _c(part)))
                     for j in range(vectors):
@@ -270,9 +276,10 @@ def _micro_kernel(
             else:
                 turn = _asking_turn(b, o, ahead, head, unroll, vectors * lanes)
             values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, turn(t), unroll, acc))
-        if count is None or count % unroll:
+        size = o.like_k if count is None else count
+        if size is None or size % unroll:
             done = b.mul(head, _c(unroll))
-            rest = b.sub(o.k, done)
+            rest = b.sub(o.k, done) if size is None else _c(size % unroll)
             values = _counted_loop(b, rest, values, lambda t, acc: step(b.add(done, t), acc))
         return values
 
@@ -296,7 +303,7 @@ def _meet(o: _Operands, rows: int, steps: int) -> bool:
 
     LLVM keeps it in a register from the one to the other, which is no gain where none is left beside the sums.
     """
-    row, step = _known(o.a_rs), _known(o.a_cs)
+    row, step = _known(o.a_rs) or o.like_rs, _known(o.a_cs)
     if not row or step is None:
         return row is None or step is None
     return any(step * u % row == 0 and 0 < abs(step * u // row) < rows for u in range(1, steps))
@@ -425,6 +432,58 @@ def is_shallow(m: int | None, n: int | None, k: int | None, levels: int = 0) -> 
     return m is not None and n is not None and k is not None and not levels and k <= SHALLOW
 
 
+FAR = 1 << 12
+"""A step from row to row as good as any other in which no two rows meet (`_meet`)."""
+
+
+def rows_of(kinds: Sequence[Any]) -> int:
+    """The most rows of a block of ``gemm_block`` with arguments of these types."""
+    a_kind, b_kind, c_kind = (_parts_of(x) if x.dtype.startswith("complex") else x for x in (kinds[3], kinds[7], kinds[11]))
+    panel = int(kinds[15].literal_value) * (2 if kinds[11].dtype.startswith("complex") else 1)
+    vectors = panel // panel_lanes(panel, _sum_bytes(c_kind))
+    # Numbers of 8 and 16 bits are widened and rounded on the way: that takes registers, too.
+    spare = 2 if min(a_kind.item_bytes, b_kind.item_bytes, c_kind.item_bytes) >= 4 else 5
+    return max(1, min((current_target().vector_registers - vectors - spare) // vectors, 14))
+
+
+def _sum_bytes(c_kind: Buf) -> int:
+    return max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes
+
+
+def alike(kinds: Sequence[Any], asked: int = 0) -> Sequence[Any]:
+    """The types of ``gemm_block``'s arguments with those sizes and distances as integers that make no difference to its code.
+
+    Blocks of floats that are large in each direction differ in how many blocks of rows, panels and turns of the loop over k they
+    have, in what is left after these, and in where rows begin. What is left stays known: a block of no more rows, columns or
+    steps than that is a function of its own. ``asked`` are the arguments that ``gemm_ahead`` has before its levels: how it shares
+    out what it asks for follows from the number of rows, which stays known.
+    """
+    levels = 16 + asked
+    if not is_written_out([*kinds[:16], *kinds[levels:]]) or kinds[11].dtype.startswith("complex"):
+        return kinds
+    m, n, k, row, step = (getattr(kinds[at], "literal_value", None) for at in (0, 1, 2, 5, 6))
+    found, rows, panel = list(kinds), rows_of(kinds), int(kinds[15].literal_value)
+    is_short = k is not None and k <= SHALLOW  # then loops over rows and panels are seen through
+    if is_short and len(kinds) == levels:
+        return kinds
+    if k is not None and not is_short:
+        found[2] = types.IntegerLike((LONG if k >= LONG else LONG // 2) + k % 4)
+    if m is not None and m > rows and not (asked or is_short):
+        found[0] = types.IntegerLike(alike_rows(m, rows))
+    if n is not None and not is_short:
+        found[1] = types.IntegerLike(alike_columns(n, panel, panel_lanes(panel, kinds[11].item_bytes)))
+    if rows <= FEW_POINTERS and step == 1 and row is not None and row >= SHORT:
+        found[5] = types.IntegerLike(FAR)
+    steps = [at for at in range(levels, len(kinds)) if (at - levels) % 3]
+    for at in (9, 13, *steps):
+        found[at] = types.int64
+    return found
+
+
+def _like(kind: Any) -> int | None:
+    return kind.like if isinstance(kind, types.IntegerLike) else None
+
+
 def _asks_ahead(m: int | None, n: int | None, k: int | None, panel: int, rows: int, has_levels: bool) -> bool:
     """Whether panels of B follow each other and are long enough that the next one is fetched while one is multiplied."""
     return (m is None or m >= rows) and (n is None or n >= 2 * panel) and (k is None or k >= LONG) and not has_levels
@@ -449,15 +508,12 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
         levels = [x if at % 3 == 0 else _times(b, x, 2) for at, x in enumerate(levels)]
         panel *= 2
     triples = tuple(zip(levels[::3], levels[1::3], levels[2::3], strict=True))
-    o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind, triples, is_complex)
-    target = current_target()
-    item_bytes = max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes
-    lanes = panel_lanes(panel, item_bytes)
-    vectors = panel // lanes
-    # Numbers of 8 and 16 bits are widened and rounded on the way: that takes registers, too.
-    spare = 2 if min(a_kind.item_bytes, b_kind.item_bytes, c_kind.item_bytes) >= 4 else 5
-    rows = max(1, min((target.vector_registers - vectors - spare) // vectors, 14))
-    known = _known(m), _known(n), _known(k)
+    likes = _like(sig.args[2]), _like(sig.args[5])
+    o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind, triples, is_complex, *likes)
+    lanes = panel_lanes(panel, _sum_bytes(c_kind))
+    vectors, rows = panel // lanes, rows_of(sig.args)
+    like_m, like_n, like_k = (_like(x) for x in sig.args[:3])
+    known = like_m or _known(m), like_n or _known(n), like_k or _known(k)
     asks_ahead = _asks_ahead(*known, panel, rows, bool(levels))
     last_panel = b.sub(b.sdiv(n, _c(panel)), _c(1))
 
@@ -492,7 +548,7 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
         if asked is not None and count == vectors and inside is None and mask is None:
             over_rows(b, m, rows, lambda height, row, t: tile(
                 count, at, mask, height, row, None if t is None else spread(p, t, *asked)
-            ))  # fmt: skip
+            ), like_m)  # fmt: skip
             return
         if asks_ahead and count == vectors and inside is None and mask is None:
             after = b.add(p, _c(1))
@@ -500,9 +556,9 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
             following = b.add(b_off, b.mul(after, b_panel))
         over_rows(b, m, rows, lambda height, row, t: tile(
             count, at, mask, height, row, None if following is None or t is None else _Ahead(following, t)
-        ))  # fmt: skip
+        ), like_m)  # fmt: skip
 
-    over_panels(b, n, panel, lanes, columns)
+    over_panels(b, n, panel, lanes, columns, like_n)
     return context.get_dummy_value()
 
 
@@ -519,4 +575,4 @@ def is_written_out(kinds: Any) -> bool:
     return known and elements in ({"float32"}, {"float64"}) and current_target().has_fma
 
 
-register(gemm_block, type_gemm, outlined("gemm_block", lower_gemm, 3, is_written_out))
+register(gemm_block, type_gemm, outlined("gemm_block", lower_gemm, 3, is_written_out, alike))
