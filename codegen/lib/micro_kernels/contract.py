@@ -12,7 +12,7 @@ small integers).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,23 +30,28 @@ from codegen.lib.micro_kernels.blocks import (
     _known,
     _literal,
     _times,
-    alike_columns,
-    alike_rows,
     over_panels,
     over_rows,
     panel_lanes,
     splat,
 )
+from codegen.lib.micro_kernels.gemm_kinds import (
+    LONG,
+    SHORT,
+    alike,
+    is_shallow,
+    is_written_out,
+    like_of,
+    parts_of,
+    rows_of,
+    sum_bytes,
+)
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import Target, current_target
 
-SHALLOW = 16
 SMALL = 12  # vectors of sums of a block whose loop over k is unrolled more often
-SHORT = 8  # steps of k that are all written out there
-LONG = 64  # steps of k during which the next panel is asked for
 LINE_BYTES = 64
-FEW_POINTERS = 8  # rows whose addresses are kept in registers, one each
 
 
 @dataclass(frozen=True)
@@ -422,68 +427,6 @@ def type_gemm(*args: Any) -> Any:
     return signature(types.none, *keep)
 
 
-def _parts_of(kind: Buf) -> Buf:
-    """The floats that a buffer of complex numbers consists of."""
-    return Buf("float32" if kind.dtype == "complex64" else "float64", kind.scope, min(kind.align, 8))
-
-
-def is_shallow(m: int | None, n: int | None, k: int | None, levels: int = 0) -> bool:
-    """True for blocks with so few products to a sum that storing the sums takes the time."""
-    return m is not None and n is not None and k is not None and not levels and k <= SHALLOW
-
-
-FAR = 1 << 12
-"""A step from row to row as good as any other in which no two rows meet (`_meet`)."""
-
-
-def rows_of(kinds: Sequence[Any]) -> int:
-    """The most rows of a block of ``gemm_block`` with arguments of these types."""
-    a_kind, b_kind, c_kind = (_parts_of(x) if x.dtype.startswith("complex") else x for x in (kinds[3], kinds[7], kinds[11]))
-    panel = int(kinds[15].literal_value) * (2 if kinds[11].dtype.startswith("complex") else 1)
-    vectors = panel // panel_lanes(panel, _sum_bytes(c_kind))
-    # Numbers of 8 and 16 bits are widened and rounded on the way: that takes registers, too.
-    spare = 2 if min(a_kind.item_bytes, b_kind.item_bytes, c_kind.item_bytes) >= 4 else 5
-    return max(1, min((current_target().vector_registers - vectors - spare) // vectors, 14))
-
-
-def _sum_bytes(c_kind: Buf) -> int:
-    return max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes
-
-
-def alike(kinds: Sequence[Any], asked: int = 0) -> Sequence[Any]:
-    """The types of ``gemm_block``'s arguments with those sizes and distances as integers that make no difference to its code.
-
-    Blocks of floats that are large in each direction differ in how many blocks of rows, panels and turns of the loop over k they
-    have, in what is left after these, and in where rows begin. What is left stays known: a block of no more rows, columns or
-    steps than that is a function of its own. ``asked`` are the arguments that ``gemm_ahead`` has before its levels: how it shares
-    out what it asks for follows from the number of rows, which stays known.
-    """
-    levels = 16 + asked
-    if not is_written_out([*kinds[:16], *kinds[levels:]]) or kinds[11].dtype.startswith("complex"):
-        return kinds
-    m, n, k, row, step = (getattr(kinds[at], "literal_value", None) for at in (0, 1, 2, 5, 6))
-    found, rows, panel = list(kinds), rows_of(kinds), int(kinds[15].literal_value)
-    is_short = k is not None and k <= SHALLOW  # then loops over rows and panels are seen through
-    if is_short and len(kinds) == levels:
-        return kinds
-    if k is not None and not is_short:
-        found[2] = types.IntegerLike((LONG if k >= LONG else LONG // 2) + k % 4)
-    if m is not None and m > rows and not (asked or is_short):
-        found[0] = types.IntegerLike(alike_rows(m, rows))
-    if n is not None and not is_short:
-        found[1] = types.IntegerLike(alike_columns(n, panel, panel_lanes(panel, kinds[11].item_bytes)))
-    if rows <= FEW_POINTERS and step == 1 and row is not None and row >= SHORT:
-        found[5] = types.IntegerLike(FAR)
-    steps = [at for at in range(levels, len(kinds)) if (at - levels) % 3]
-    for at in (9, 13, *steps):
-        found[at] = types.int64
-    return found
-
-
-def _like(kind: Any) -> int | None:
-    return kind.like if isinstance(kind, types.IntegerLike) else None
-
-
 def _asks_ahead(m: int | None, n: int | None, k: int | None, panel: int, rows: int, has_levels: bool) -> bool:
     """Whether panels of B follow each other and are long enough that the next one is fetched while one is multiplied."""
     return (m is None or m >= rows) and (n is None or n >= 2 * panel) and (k is None or k >= LONG) and not has_levels
@@ -499,7 +442,7 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
     is_complex = c_kind.dtype.startswith("complex")
     if is_complex:
         # Complex numbers are pairs of floats: the same product with every distance and the columns doubled.
-        a_kind, b_kind, c_kind = (_parts_of(x) for x in (a_kind, b_kind, c_kind))
+        a_kind, b_kind, c_kind = (parts_of(x) for x in (a_kind, b_kind, c_kind))
         pointer = value_type(c_kind).as_pointer()
         a, bb, c = (b.bitcast(x, pointer) for x in (a, bb, c))
         n, a_off, a_rs, a_cs, b_off, b_panel, ldb, c_off, ldc = (
@@ -508,11 +451,11 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
         levels = [x if at % 3 == 0 else _times(b, x, 2) for at, x in enumerate(levels)]
         panel *= 2
     triples = tuple(zip(levels[::3], levels[1::3], levels[2::3], strict=True))
-    likes = _like(sig.args[2]), _like(sig.args[5])
+    likes = like_of(sig.args[2]), like_of(sig.args[5])
     o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind, triples, is_complex, *likes)
-    lanes = panel_lanes(panel, _sum_bytes(c_kind))
+    lanes = panel_lanes(panel, sum_bytes(c_kind))
     vectors, rows = panel // lanes, rows_of(sig.args)
-    like_m, like_n, like_k = (_like(x) for x in sig.args[:3])
+    like_m, like_n, like_k = (like_of(x) for x in sig.args[:3])
     known = like_m or _known(m), like_n or _known(n), like_k or _known(k)
     asks_ahead = _asks_ahead(*known, panel, rows, bool(levels))
     last_panel = b.sub(b.sdiv(n, _c(panel)), _c(1))
@@ -560,19 +503,6 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
 
     over_panels(b, n, panel, lanes, columns, like_n)
     return context.get_dummy_value()
-
-
-def is_written_out(kinds: Any) -> bool:
-    """True for blocks of floats that are added up in their own type: nothing is to be vectorised or converted.
-
-    How large they are may be found out at run time, and where they begin; steps from row to row are known.
-    """
-    elements = {k.dtype for k in kinds if isinstance(k, Buf)}
-    steps = [k for at, k in enumerate(kinds) if at > 2 and k is not types.boolean and not isinstance(kinds[at - 1], Buf)]
-    known = all(isinstance(k, types.Literal | Buf) for k in steps)
-    if not all(isinstance(k, types.IntegerLiteral) for k in kinds[:3]):  # few steps of k leave loops over rows to be seen through
-        known = known and (not isinstance(kinds[2], types.IntegerLiteral) or kinds[2].literal_value > SHORT)
-    return known and elements in ({"float32"}, {"float64"}) and current_target().has_fma
 
 
 register(gemm_block, type_gemm, outlined("gemm_block", lower_gemm, 3, is_written_out, alike))

@@ -7,7 +7,8 @@ from typing import Any
 
 from codegen.kernel import types
 from codegen.kernel.types import signature
-from codegen.lib.micro_kernels.contract import alike, gemm_block, is_written_out, lower_gemm, type_gemm
+from codegen.lib.micro_kernels.contract import gemm_block, lower_gemm, type_gemm
+from codegen.lib.micro_kernels.gemm_kinds import alike, is_written_out
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 
