@@ -1,8 +1,9 @@
 """Runtime values that are known after all: the element of a tensor as an index expression.
 
 A tensor's element at an index is an expression of that index when the tensor is a constant, an iota, or comes from those by
-moving elements, also from several tensors that go on from each other, and by integer arithmetic that stays affine. `known_element` finds it by the ops' semantics (`hlo.registry`),
-so that a dynamic slice at a constant offset has no runtime variable.
+moving elements, also from several tensors that go on from each other, and by integer arithmetic that stays affine.
+`known_element` finds it by the ops' semantics (`hlo.registry`), so that a dynamic slice at a constant offset has no runtime
+variable.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ _Piece = tuple[int, list[Expr], dict[Var, Interval]]
 def _pieces(
     op: Op, index: Sequence[Expr], ranges: Mapping[Var, Interval], found: Sequence[Sequence[IndexingMap]]
 ) -> list[_Piece] | None:
-    """What a move of several operands, such as a concatenation, reads where; None where more than a range of one variable tells."""
+    """What a move of several operands, a concatenation say, reads where; None where more than a range of one variable tells."""
     pieces: list[_Piece] = []
     for number, maps in enumerate(found):
         if len(maps) != 1 or maps[0].ranges or maps[0].runtimes or maps[0].unknown:

@@ -56,7 +56,10 @@ def in_order(tiles: Tiles, steps: Sequence[Step], cache_bytes: int, buffer_of: C
 def _fetched(order: Sequence[tuple[Var, int]], touched: Sequence[_Touched], room: float) -> float:
     """Bytes from beyond the cache: a tile number that does not move a buffer brings it in again if the tasks of all numbers
     inside touch more than the cache keeps."""
-    inside = [sum(b.size_bytes * prod(n for v, n in order[k:] if v in b.moved_by) for b in touched) for k in range(1, len(order) + 1)]
+    inside = [
+        sum(b.size_bytes * prod(n for v, n in order[k:] if v in b.moved_by) for b in touched)
+        for k in range(1, len(order) + 1)
+    ]
     return sum(
         b.size_bytes * prod(n for (v, n), kept in zip(order, inside, strict=True) if v in b.moved_by or kept > room)
         for b in touched

@@ -4,8 +4,8 @@
     sum over zeros                             ->  zeros
     a move of one repeated number              ->  that number, repeated
 
-Frameworks write such tests for every access by an array of indices. As data they hide which element is read: a mask over positions
-would be gathered element by element, and no loop would end where it does.
+Frameworks write such tests for every access by an array of indices. As data they hide which element is read: a mask over
+positions would be gathered element by element, and no loop would end where it does.
 """
 
 from __future__ import annotations
@@ -96,13 +96,11 @@ def _moved(op: Op, operands: Sequence[Value], type: TensorType) -> DenseArray | 
     if isinstance(edges, Declined):
         return None
     read = [operands[k] for k in {e.operand for e in edges.reads}]
-    numbers = {None if (n := repeated(v)) is None else int(n) for v in read}
-    if len(numbers) != 1 or None in numbers:
-        return None
-    (number,) = numbers
-    element = type.element
-    assert isinstance(element, ElementType) and number is not None
-    return splat(element.dtype.type(number), type)
+    found = {repeated(v) for v in read}
+    number = found.pop() if len(found) == 1 else None
+    if number is None or number.dtype.kind not in "iub" or (type.dtype.kind != "b" and number.astype(type.dtype) != number):
+        return None  # what does not fit its new type is no matter of indices
+    return splat(number.astype(type.dtype), type)
 
 
 def _adds(op: Op) -> bool:

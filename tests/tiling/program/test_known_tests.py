@@ -62,7 +62,8 @@ MASK = """func.func @main(%x: tensor<12x12xf32>) -> tensor<12x12xf32> {
   %new = stablehlo.compare NE, %d, %ones : (tensor<1x12xi32>, tensor<1x12xi32>) -> tensor<1x12xi1>
   %ni = stablehlo.convert %new : (tensor<1x12xi1>) -> tensor<1x12xi32>
   %zero = stablehlo.constant dense<0> : tensor<i32>
-  %doc = "stablehlo.reduce_window"(%ni, %zero) <{window_dimensions = array<i64: 1, 12>, padding = dense<[[0, 0], [11, 0]]> : tensor<2x2xi64>}> ({
+  %doc = "stablehlo.reduce_window"(%ni, %zero) <{window_dimensions = array<i64: 1, 12>,
+      padding = dense<[[0, 0], [11, 0]]> : tensor<2x2xi64>}> ({
     ^bb0(%p: tensor<i32>, %q: tensor<i32>):
       %s = stablehlo.add %p, %q : tensor<i32>
       stablehlo.return %s : tensor<i32>
@@ -75,21 +76,22 @@ MASK = """func.func @main(%x: tensor<12x12xf32>) -> tensor<12x12xf32> {
   %z1 = stablehlo.reshape %low : (tensor<12x12xi32>) -> tensor<12x12x1xi32>
   %ri = stablehlo.concatenate %z1, %r1, dim = 2 : (tensor<12x12x1xi32>, tensor<12x12x1xi32>) -> tensor<12x12x2xi32>
   %ci = stablehlo.concatenate %z1, %c1, dim = 2 : (tensor<12x12x1xi32>, tensor<12x12x1xi32>) -> tensor<12x12x2xi32>
-  %dr = "stablehlo.gather"(%doc, %ri) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1],
-      index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<1x12xi32>, tensor<12x12x2xi32>) -> tensor<12x12xi32>
-  %dc = "stablehlo.gather"(%doc, %ci) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1],
-      index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<1x12xi32>, tensor<12x12x2xi32>) -> tensor<12x12xi32>
+  %dr = "stablehlo.gather"(%doc, %ri) AT_PAIRS
+      : (tensor<1x12xi32>, tensor<12x12x2xi32>) -> tensor<12x12xi32>
+  %dc = "stablehlo.gather"(%doc, %ci) AT_PAIRS
+      : (tensor<1x12xi32>, tensor<12x12x2xi32>) -> tensor<12x12xi32>
   %same = stablehlo.compare EQ, %dr, %dc : (tensor<12x12xi32>, tensor<12x12xi32>) -> tensor<12x12xi1>
-  %pr = "stablehlo.gather"(%i, %ri) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1],
-      index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<1x12xi32>, tensor<12x12x2xi32>) -> tensor<12x12xi32>
-  %pc = "stablehlo.gather"(%i, %ci) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1],
-      index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}> : (tensor<1x12xi32>, tensor<12x12x2xi32>) -> tensor<12x12xi32>
+  %pr = "stablehlo.gather"(%i, %ri) AT_PAIRS
+      : (tensor<1x12xi32>, tensor<12x12x2xi32>) -> tensor<12x12xi32>
+  %pc = "stablehlo.gather"(%i, %ci) AT_PAIRS
+      : (tensor<1x12xi32>, tensor<12x12x2xi32>) -> tensor<12x12xi32>
   %causal = stablehlo.compare LE, %pc, %pr : (tensor<12x12xi32>, tensor<12x12xi32>) -> tensor<12x12xi1>
   %m = stablehlo.and %same, %causal : tensor<12x12xi1>
   %no = stablehlo.constant dense<-1.0> : tensor<12x12xf32>
   %y = stablehlo.select %m, %x, %no : tensor<12x12xi1>, tensor<12x12xf32>
   return %y : tensor<12x12xf32>
-}"""
+}""".replace("AT_PAIRS", """<{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], start_index_map = [0, 1],
+      index_vector_dim = 2>, indices_are_sorted = false, slice_sizes = array<i64: 1, 1>}>""")
 
 
 def test_a_mask_over_documents_of_consecutive_positions_is_a_condition_on_indices() -> None:
@@ -134,7 +136,8 @@ def test_the_part_that_is_read_alone_counts() -> None:
 SUMS = """func.func @main(%x: tensor<6xi32>) -> tensor<6xi32> {{
   %z = stablehlo.constant dense<{term}> : tensor<6x4xi32>
   %i = stablehlo.constant dense<{init}> : tensor<i32>
-  %s = stablehlo.reduce(%z init: %i) applies stablehlo.{body} across dimensions = [1] : (tensor<6x4xi32>, tensor<i32>) -> tensor<6xi32>
+  %s = stablehlo.reduce(%z init: %i) applies stablehlo.{body} across dimensions = [1]
+      : (tensor<6x4xi32>, tensor<i32>) -> tensor<6xi32>
   %y = stablehlo.add %x, %s : tensor<6xi32>
   return %y : tensor<6xi32>
 }}"""
