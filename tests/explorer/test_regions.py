@@ -48,7 +48,7 @@ def named(data: dict[str, Any], program: dict[str, Any], op: str) -> int:
 
 
 def test_programs_inside_of_loops_and_branches() -> None:
-    """Each region is a program with ops, maps and steps of its own; its arguments are told from outside and from the turn before."""
+    """Each region is a program with ops, maps and steps of its own; it says what its arguments are outside of it."""
     data = tilewright.explore(looped()).data
     by_name = {r["name"].rpartition("_")[2]: r for r in data["regions"]}
     assert set(by_name) == {"cond", "body", "true", "false"}
@@ -75,7 +75,8 @@ def test_programs_inside_of_loops_and_branches() -> None:
 def test_reasons_are_the_plans() -> None:
     plan = tilewright.plan(hlo.load("examples/encoder_block.mlir"))
     data = tilewright.explore(plan).data
-    assert [(e[0], e[1], e[5], e[6]) for e in data["edges"]] == [(e.producer, e.consumer, e.reason, e.witness) for e in plan.edges]
+    expected = [(e.producer, e.consumer, e.reason, e.witness) for e in plan.edges]
+    assert [(e[0], e[1], e[5], e[6]) for e in data["edges"]] == expected
     assert len(data["edges"]) >= 4 and len(data["decisions"]) == len(plan.decisions)
     assert [s["ops"] != [] for s in data["steps"]] == [True] * 5
     tasks = [f.schedule.main.tasks for f in plan.fusions]
@@ -84,7 +85,7 @@ def test_reasons_are_the_plans() -> None:
 
 @pytest.mark.browser
 def test_into_a_loop_and_back() -> None:
-    """By a button, by the choice of programs, by `find`, and back to the op that it is in; what is inside has maps to follow."""
+    """By a button, by the choice of programs, by `find`, and back to its op; what is inside has maps to follow."""
     found = answers(tilewright.explore(looped()).html, """
         const $ = (id) => document.getElementById(id), said = [];
         const title = () => $("title").textContent;
@@ -127,8 +128,8 @@ def test_the_table_of_steps() -> None:
         head("what").click(); head("order").click(); said.push(names());
         said.push(document.getElementById("plan-said").textContent);
         [...document.querySelectorAll("#plan-steps td button")].at(-1).click();
-        const why = () => [...document.querySelectorAll("#plan-why > div tr")].slice(1).map((r) => r.children[0].textContent + ">" +
-          r.children[1].textContent);
+        const why = () => [...document.querySelectorAll("#plan-why > div tr")].slice(1).map((r) =>
+          r.children[0].textContent + ">" + r.children[1].textContent);
         said.push(why(), document.getElementById("plan-said").textContent);
         document.getElementById("plan-to").value = ""; document.getElementById("plan-to").dispatchEvent(new Event("change"));
         said.push(why().length, document.documentElement.scrollWidth - innerWidth);

@@ -158,8 +158,8 @@ def _steps(plan: Plan, executable: Executable | None, numbers: Mapping[Op, int])
                 "bytes": sum(v.tensor.size_bytes for v in values if _has_elements(v)),
             }
         else:
-            turns = f", {step.trips} turns" if step.trips is not None else ", turns known at run time" if step.is_loop else ""
-            row |= {"summary": f"{'loop' if step.is_loop else 'branch'} of {len(step.regions)} regions{turns}", "trips": step.trips}
+            turns = f"loop of {step.trips} turns" if step.trips is not None else "loop whose turns are known at run time"
+            row |= {"summary": turns if step.is_loop else f"branch of {len(step.regions)} regions", "trips": step.trips}
         rows.append(row)
     return rows
 
@@ -177,7 +177,8 @@ def _reasons(plan: Plan) -> dict[str, Any]:
     few = len(plan.steps) <= MOST_STEPS
     return {
         "edges": [
-            [e.producer, e.consumer, ", ".join(e.values), e.size_bytes, e.kind, e.reason, e.witness] for e in (plan.edges if few else ())
+            [e.producer, e.consumer, ", ".join(e.values), e.size_bytes, e.kind, e.reason, e.witness]
+            for e in (plan.edges if few else ())
         ],
         "decisions": [[d.producer, d.consumer, d.fused, d.reason, d.together, d.apart] for d in plan.decisions],
     }
