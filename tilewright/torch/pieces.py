@@ -73,11 +73,9 @@ class Pieces:
             whole = self._make(Graph(self._module, self._ops), self._name)
             self.programs = (whole,)
             return whole
-        from torch.fx.passes.split_module import split_module
-
         torch = self._ops.use.torch
         part = parts(self._module.graph.nodes, self._left)
-        made = split_module(self._module, None, lambda node: part[node.meta[NUMBER]], tuple_return=True)
+        made = torch.fx.passes.split_module.split_module(self._module, None, lambda node: part[node.meta[NUMBER]], tuple_return=True)
         programs: list[Any] = []
         for k in sorted({p for p in part.values() if p % 2 == 0}):
             piece = getattr(made, f"submod_{k}")
