@@ -75,7 +75,8 @@ class Pieces:
             return whole
         torch = self._ops.use.torch
         part = parts(self._module.graph.nodes, self._left)
-        made = torch.fx.passes.split_module.split_module(self._module, None, lambda node: part[node.meta[NUMBER]], tuple_return=True)
+        split = torch.fx.passes.split_module.split_module
+        made = split(self._module, None, lambda node: part[node.meta[NUMBER]], tuple_return=True)
         programs: list[Any] = []
         for k in sorted({p for p in part.values() if p % 2 == 0}):
             piece = getattr(made, f"submod_{k}")
