@@ -89,7 +89,7 @@ def test_pages_fit_and_code_has_colours(site: pathlib.Path, width: int) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("dark", [False, True])
 def test_words_are_read_on_light_and_dark_pages(site: pathlib.Path, dark: bool) -> None:
-    """Text and code have a contrast of 4.5 on their ground (WCAG 2.1, 1.4.3), menus, links and what is colored in code one of 3."""
+    """Text and code have a contrast of 4.5 on their ground (WCAG 2.1, 1.4.3), menus, links and colored words one of 3."""
     script = """
         const rgb = (c) => c.match(/[\\d.]+/g).map(Number);
         const part = (c) => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;

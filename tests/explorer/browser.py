@@ -23,8 +23,8 @@ def answers(
 ) -> Any:
     """What `script`, the body of a function, returns in the page, through JSON; an error of the page's own is raised.
 
-    `beside` is the folder that the page's own links start from, `dark` whether the system is said to prefer that. Time in the page
-    is virtual: the result does not depend on how fast the machine is.
+    `beside` is the folder that the page's own links start from, `dark` whether the system is said to prefer that. Time
+    in the page is virtual: the result does not depend on how fast the machine is.
     """
     # In the head, so that errors of the page's own script are seen, too.
     watch = '<script>window.errors = []; addEventListener("error", (e) => errors.push(e.message + " " + e.lineno))</script>'
