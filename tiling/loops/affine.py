@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from indexing.caches import Memo
 from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
+from tiling.loops.element_ir import Load, Node, all_nodes, own_expressions
 from tiling.loops.ir import Buffer
 
-__all__ = ["address", "linear", "never_empty", "reads_long_runs", "step_along", "steps_along", "when"]
+__all__ = ["address", "expressions_below", "linear", "never_empty", "reads_long_runs", "step_along", "steps_along", "when"]
 
 LONG_RUN_BYTES = 1 << 17
 _STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
@@ -31,6 +32,16 @@ def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval
     for i, o, s in zip(at, buffer.origin, buffer.strides, strict=True):
         total = total + simplify(i - o, ranges) * s
     return _ADDRESSES.keep(key, simplify(total, ranges))
+
+
+def expressions_below(
+    roots: Sequence[Node], buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]
+) -> list[Expr]:
+    """Every address that is read for some nodes, every condition, every index that is used as a number."""
+    found: list[Expr] = []
+    for n in all_nodes(roots):
+        found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
+    return found
 
 
 def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None) -> int | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -24,7 +23,7 @@ from tiling.elements.monoids import Known, monoid_of
 from tiling.elements.rules import simplify_node
 from tiling.loops.affine import step_along
 from tiling.loops.domains.conditions import bounds_by, settled
-from tiling.loops.domains.split_domain import Part, Rewriting, where_all_hold
+from tiling.loops.domains.split_domain import Rewriting, points_of, where_all_hold
 from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
 from tiling.loops.ir import FoldStep, LoopKind, Nest, Store
 from tiling.loops.monoid import Monoid
@@ -178,9 +177,8 @@ def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
         same = isinstance(start, Scalar) and start.value == x.value
         return same and isinstance(element, ElementType) and is_neutral(function, x.value, element)
 
-    for point in product(*(range(x.extent) for x in reductions)):
-        at = {x.variable: as_expr(k) for x, k in zip(reductions, point, strict=True)}
-        x = Rewriting(Part((), {}, at), ranges).node(f.nodes[0])
+    for p in points_of(reductions):
+        x = Rewriting(p, ranges).node(f.nodes[0])
         if isinstance(x, Scalar) and is_start(x):
             continue
         result = simplify_node(Apply(inner, function, (result, _converted(x, f.values[0], kept))), ranges)
