@@ -132,7 +132,7 @@ BEHAVIORS = (
         ),
         (
             "tiling/loops/staging.py", "tiling/contract/operands.py: window_tile", "tiling/contract/panels.py: Contraction._tile",
-            "tiling/contract/residues.py: _with_one_tile, _with_one_copy, _padded_read",
+            "tiling/contract/residues.py: _with_one_tile, _with_one_copy, _padded_read, _reading",
             "tiling/contract/packing.py: -Packing._is_packed_once", "tiling/passes/turn_tiles.py",
         ),
         ("tiling/contract/packing.py: Packing._is_packed_once",),

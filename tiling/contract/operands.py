@@ -18,7 +18,7 @@ from hlo.types import ElementType
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, simplify
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, loads, own_expressions
-from tiling.loops.ir import Block2D, Buffer, Loop, LoopKind, Nest, Scope, Step
+from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Scope, Step
 from tiling.loops.staging import row_major, stage_into
 from tiling.loops.variables import counted
 
@@ -131,11 +131,9 @@ def window_tile(
     uppers = {x.variable: x.upper for x in moving}
     for number, i in enumerate(order):
         size = 1 + sum(k * (extents[v] - 1) for v, k in groups[i].items())
-        q = Var(f"w{number}_{tag}")
-        ranges[q] = Interval(0, size - 1)
-        renaming[one_of[i]] = as_expr(q)
         last = simplify(sum((k * uppers[v] for v, k in groups[i].items()), as_expr(0)), ranges)
-        loops.append(Loop(q, Const(0), last, size, LoopKind.PARALLEL))
+        loops.append(counted(f"w{number}_{tag}", size, ranges, last=last))
+        renaming[one_of[i]] = as_expr(loops[-1].variable)
     layout = row_major(element, [(x.variable, x.extent) for x in loops]).with_rows_apart(pad_elems)
     buffer = layout.buffer(name, Scope.THREAD)
     if buffer.size_bytes > most_bytes:

@@ -177,10 +177,9 @@ class _Finder:
             return Declined("a contraction reads the maximum otherwise than as its left operand along the maximum's dimension")
         if self._folded_in(nodes[1], p) is not None or sum(r.extent > 1 for r in p.reduction) != 1:
             return Declined("both operands of a contraction read the maximum")
-        node, divisor = nodes[0], None
-        if isinstance(node, Apply) and node.function == "divide":
-            node, below = node.arguments
-            if not isinstance(below, Load) or below.value not in {s.values[0] for s in self._stages(sums)}:
+        (node, below), divisor = _undivided(nodes[0]), None
+        if below is not None:
+            if not isinstance(below, Load) or below.value not in {s.values[0] for s in sums}:
                 return Declined("a contraction's operand is divided by something other than a running sum")
             divisor = below.value
         form = rescaling_of(node, self.value, found[0])
@@ -193,18 +192,13 @@ class _Finder:
         divided[p.stage] = divisor
         return "running"
 
-    def _stages(self, of: Mapping[Stage, object]) -> list[Stage]:
-        return [s for s in self.request.stages if s in of]
-
     def _operand(self, p: Member) -> list[Load]:
         """What the left operand of a contraction loads below its division: a stage that stays one."""
-        node = p.nodes[0]
-        if isinstance(node, Load) and node.value in self.along:
-            inner = self.whole.plan_of[node.value].nodes[0]
-            node = inner if isinstance(inner, Apply) and inner.function == "divide" else node
-        if isinstance(node, Apply) and node.function == "divide":
-            node = node.arguments[0]
-        return loads([node]) if not isinstance(node, Load) else [node]
+        node, below = _undivided(p.nodes[0])
+        if below is None and isinstance(node, Load) and node.value in self.along:
+            inner, below = _undivided(self.whole.plan_of[node.value].nodes[0])
+            node = node if below is None else inner
+        return loads([node])
 
     def _expanded(self, node: Node) -> Node:
         """The node with what is computed along the dimension in place of its loads."""
@@ -241,18 +235,13 @@ class _Finder:
         """The first and last block that some reduction needs while the flag is 1."""
         if masks is None:
             return None
-        lowers: list[Expr] = []
-        uppers: list[Expr] = []
-        for p in self.whole.plans:
-            if p is self.member or p.stage in stages:
-                r = next(x for x in p.reduction if x.extent > 1)
-                ends = masks.ends(p, r)
-                if ends is None:
-                    return None
-                lowers.append(ends[0])
-                uppers.append(ends[1])
-        ranges = self.whole.ranges
-        return simplify(minimum(*lowers) // block, ranges), simplify(maximum(*uppers) // block, ranges)
+        running = [p for p in self.whole.plans if p is self.member or p.stage in stages]
+        found = [masks.ends(p, next(x for x in p.reduction if x.extent > 1)) for p in running]
+        ends, ranges = [e for e in found if e is not None], self.whole.ranges
+        if len(ends) < len(found):
+            return None
+        lower, upper = minimum(*(e for e, _ in ends)), maximum(*(e for _, e in ends))
+        return simplify(lower // block, ranges), simplify(upper // block, ranges)
 
 
 def _block(extent: int, most: int) -> int | None:
@@ -377,20 +366,29 @@ class OnlineLowering(Lowering):
         )
         return [Nest((*top.loops, *top.reduction), folds=(fold,)), Nest(top.loops, stores=stores)]
 
-    def _at_reference(self, node: Node) -> Node:
-        """The node with the maximum so far in place of the maximum; -infinity stands as 0 there."""
+    def _reads_maximum(self, plan: Member) -> bool:
+        return any(load.value is self.like for load in plan.reads)
+
+    def _at_reference(self, plan: Member) -> Node:
+        """A member's node with the maximum so far in place of the maximum; -infinity stands as 0 there.
+
+        What is made of the maximum is scaled down: then no product overflows.
+        """
 
         def leaf(load: Load) -> Node:
             return Load(load.value, load.index, self.state["reference"]) if load.value is self.like else load
 
-        return rebuild(node, leaf, tuple, {})
+        scale = self.online.scale if self._reads_maximum(plan) else 1.0
+        return _times(plan.stage.values[0], rebuild(plan.nodes[0], leaf, tuple, {}), scale)
+
+    def _stored(self, plan: Member, node: Node) -> Nest:
+        """A member's value, for all of its box."""
+        (v,) = plan.stage.values
+        return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))
 
     def _scale_at(self, plan: Member) -> Load:
         """How much a member's running result shrinks: at the row of the maximum that it reads."""
-        tops = [load for load in plan.reads if load.value is self.like]
-        tops += [
-            load for made in self._made_along(plan) for load in loads([made]) if load.value is self.like
-        ]
+        tops = [load for load in (*plan.reads, *loads(self._made_along(plan))) if load.value is self.like]
         if not tops:
             raise LookupError("a running result does not say which maximum it reads")
         return Load(self.like, tops[0].index, self.state["scale"])
@@ -405,32 +403,20 @@ class OnlineLowering(Lowering):
         return found
 
     def _scaled(self, plan: Member) -> list[Step]:
-        """A stage along the dimension, a block of it. What is made of the maximum is scaled down: then no product overflows."""
-        reads_top = any(load.value is self.like for load in plan.reads)
-        if not reads_top:
-            return self.emit(plan)
-        (v,) = plan.stage.values
-        node = self._at_reference(plan.nodes[0])
-        if self.online.scale != 1.0:
-            node = apply("multiply", v, node, constant(self.online.scale, v))
-        return [Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))]
+        """A stage along the dimension, a block of it."""
+        return [self._stored(plan, self._at_reference(plan))] if self._reads_maximum(plan) else self.emit(plan)
 
     def _sum(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
         running = self.carries[v]
         start = apply("multiply", v, self._scale_at(plan), running.now())
-        node = self._at_reference(plan.nodes[0])
-        if self.online.scale != 1.0 and any(load.value is self.like for load in plan.reads):
-            node = apply("multiply", v, node, constant(self.online.scale, v))
-        fold = FoldStep(plan.stage.values, (running.buffer,), plan.index, (node,), (start,), plan.stage.op)
+        fold = FoldStep((v,), (running.buffer,), plan.index, (self._at_reference(plan),), (start,), plan.stage.op)
         return Nest((*plan.loops, *plan.reduction), folds=(fold,))
 
     def _product(self, plan: Member) -> list[Step]:
         (v,) = plan.stage.values
         running = self.carries[v]
-        node = plan.nodes[0]
-        if isinstance(node, Apply) and node.function == "divide":
-            node = node.arguments[0]
+        node, _ = _undivided(plan.nodes[0])
         if not isinstance(node, Load):
             raise LookupError("a contraction's operand is not in memory")
         scaled = apply("multiply", v, self._scale_at(plan), running.now())
@@ -450,15 +436,11 @@ class OnlineLowering(Lowering):
         return [shrunk, *lowered.steps[:-1], going_on(last)]
 
     def _final_maximum(self, top: Member) -> Nest:
-        node = self.carries[self.like].now()
-        return Nest(top.loops, stores=(Store(self.like, self.buffers[self.like], top.index, node),))
+        return self._stored(top, self.carries[self.like].now())
 
     def _final_sum(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
-        total: Node = self.carries[v].now()
-        if self.online.scale != 1.0:
-            total = apply("multiply", v, total, constant(1.0 / self.online.scale, v))
-        return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, self._settled(plan, total)),))
+        return self._stored(plan, self._settled(plan, _times(v, self.carries[v].now(), 1.0 / self.online.scale)))
 
     def _settled(self, plan: Member, node: Node) -> Node:
         """A result times g(m, m): 1, or NaN where the maximum is no number."""
@@ -476,7 +458,16 @@ class OnlineLowering(Lowering):
         else:
             below = next(load for load in plan.reads if load.value is divisor)
             node = apply("divide", v, node, self.carries[divisor].now(below.index))
-        return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))
+        return self._stored(plan, node)
+
+
+def _undivided(node: Node) -> tuple[Node, Node | None]:
+    """What is divided, and by what: None where a node is no quotient."""
+    return (node.arguments[0], node.arguments[1]) if isinstance(node, Apply) and node.function == "divide" else (node, None)
+
+
+def _times(v: Value, node: Node, factor: float) -> Node:
+    return node if factor == 1.0 else apply("multiply", v, node, constant(factor, v))
 
 
 def _compared(direction: str, like: Value, a: Node, b: Node) -> Apply:

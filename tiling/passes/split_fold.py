@@ -17,13 +17,14 @@ from collections.abc import Callable
 from math import prod
 
 from hlo.registry import SumOfProducts
-from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
+from indexing.expr import as_expr, minimum, simplify
 from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Renamer, loads
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
 from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
+from tiling.loops.variables import counted
 from tiling.passes.order_loops import order_loops
 from tiling.passes.rfactor import part_buffers, rfactor
 
@@ -57,16 +58,16 @@ def split_fold(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buf
     if count < 2 or len(monoids) < len(found):
         return schedule
     ranges = dict(schedule.ranges)
-    c, inner = Var(f"c{r.variable.name}"), Var(f"{r.variable.name}_in_piece")
-    ranges[c], ranges[inner] = Interval(0, count - 1), Interval(0, size - 1)
-    share = Renamer({r.variable: c * size + inner}, ranges, {})
+    over = counted(f"c{r.variable.name}", count, ranges, LoopKind.REDUCTION)
+    c, begin = over.variable, over.variable * size
+    last = simplify(minimum(size - 1, r.extent - 1 - begin), ranges)
+    piece = counted(f"{r.variable.name}_in_piece", size, ranges, LoopKind.REDUCTION, last)
+    share = Renamer({r.variable: begin + piece.variable}, ranges, {})
     made = []
     for f, monoid in zip(first.folds, monoids, strict=True):
         result = f.buffers[0]
         parts = part_buffers(f, names, "part", Scope.SHARED, (count, *result.shape), (0, *result.origin))
         made.append(rfactor(f, monoid, parts, (as_expr(c), *f.index), share))
-    piece = Loop(inner, Const(0), simplify(minimum(size - 1, r.extent - 1 - c * size), ranges), size, LoopKind.REDUCTION)
-    over = Loop(c, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
     parallel = [x for x in first.loops if x.kind is LoopKind.PARALLEL]
     pieces = Nest(tuple(piece if x is r else x for x in first.loops), folds=tuple(x.part for x in made))
     wholes = Nest((*parallel, over), folds=tuple(x.whole for x in made))

@@ -269,7 +269,7 @@ class _Weighing(Lowering):
         return found
 
     def _turned(self, work: Work, found: Iterable[tuple[Access, Loop, Loop, bool]]) -> tuple[list[Part], list[Buffer]]:
-        """The nest's work with such tiles turned first, as `turn_tiles.turn_loads` has it."""
+        """The nest's work with such tiles turned first, as `turn_tiles.turned` has it."""
         done: list[Part] = []
         made: list[Buffer] = []
         new: dict[Access, Access] = {}
