@@ -14,7 +14,7 @@ from math import gcd, inf, prod
 
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Var, as_expr, minimum, simplify, substitute
-from tiling.contract.operands import Apart, Place, in_place, window_tile
+from tiling.contract.operands import Apart, Place, window_tile
 from tiling.contract.packing import Packing
 from tiling.contract.roles import DIRECT_ROW_BYTES, LoweredContraction
 from tiling.contract.table import Problem
@@ -131,9 +131,7 @@ class Contraction(Packing):
         """Whether the right operand is put into panels before all tasks: it lies otherwise, and does not grow by that."""
         if not isinstance(self.right, Load) or self._is_made_inside() or self.is_split or self.c.names.is_lean or self._expands():
             return False
-        wanted = [self.n.variable, *self._depth_variables()]
-        place = in_place(self.right, self._buffer(self.right), wanted, self.c.ranges)
-        return place is not None and place.steps[self.n.variable] != 1
+        return self._runs_along_depth()
 
     def _rows_of_task(self, left: Place, step: int, rows: Sequence[Loop]) -> tuple[Expr, int, Expr]:
         """(where the left operand of a task begins, how many rows are one run of it, the last of them)."""
@@ -268,13 +266,9 @@ class Contraction(Packing):
     def _tile(self, node: Node, role: str, other: Var) -> Place | None:
         """The operand as a window's tile, whose innermost dimension a right operand's columns must run along."""
         c = self.c
-        memo: dict[Node, frozenset[Var]] = {}
-        inside = node_variables(node, memo)
+        inside = node_variables(node, {})
         local = [x for x in (*self.loops, *self.depth_loops) if x.variable in inside]
-        if not all(x.is_whole for x in local):
-            return None
-        read = next(iter(loads([node])), None)
-        if read is None or any(x.variable not in c.ranges for x in local):
+        if not all(x.is_whole and x.variable in c.ranges for x in local) or not loads([node]):
             return None
         element = self._kept_element(node, 0 if role == "left" else 1)
         stored = element_type("f32") if self._is_narrow(element) else element
@@ -283,16 +277,11 @@ class Contraction(Packing):
             self.scratch(role), f"{role}_{self.tag}", stored, node, local, c.buffers, c.ranges, lanes,
             c.machine.l2_bytes // 2,
         )  # fmt: skip
-        if place is None:
+        if place is None or (role == "right" and place.steps.get(other) != 1):
             return None
-        wanted = [x.variable for x in (*self.row_loops, *self.depth_loops)]
-        steps = {**dict.fromkeys(wanted, 0), **place.steps}
-        base = place.base
-        for x in self.around:
-            if x not in self.row_loops:
-                base = base + x.variable * place.steps.get(x.variable, 0)
-        if role == "right" and place.steps.get(other) != 1:
-            return None
+        steps = {**{x.variable: 0 for x in (*self.row_loops, *self.depth_loops)}, **place.steps}
+        moved = [x.variable for x in self.around if x not in self.row_loops]
+        base = sum((v * place.steps.get(v, 0) for v in moved), place.base)
         self.new_buffers.append(place.buffer)
         return replace(place, base=base, steps=steps)
 
@@ -302,7 +291,7 @@ class Contraction(Packing):
         c, node = self.c, self.right
         if isinstance(node, Load):
             buffer = self._buffer(node)
-            place = in_place(node, buffer, [self.n.variable, *self._depth_variables()], c.ranges)
+            place = self._in_place(node, [self.n.variable, *self._depth_variables()])
             if place is not None and self.kernel.along and place.steps[self.k_loop.variable] == 1:
                 return replace(place, panel_stride=place.steps[self.n.variable])
             if place is not None and not self.kernel.needs_runs and place.steps[self.n.variable] == 1:

@@ -13,7 +13,7 @@ from math import prod
 from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
-from tiling.contract.operands import in_place, split_by_groups
+from tiling.contract.operands import Place, in_place, split_by_groups
 from tiling.contract.table import Row, Types
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, Renamer, loads, node_variables
@@ -109,7 +109,7 @@ class Roles:
             return False
         depth = [x.variable for x in self.depth_loops if x.extent > 1]
         for x in self.around:
-            place = in_place(self.right, self._buffer(self.right), [x.variable, n.variable, *depth], c.ranges)
+            place = self._in_place(self.right, [x.variable, n.variable, *depth])
             whole = x.is_whole and n.is_whole
             if place is None or not whole or not depth or x in self.row_loops:
                 continue
@@ -198,7 +198,7 @@ class Roles:
             if self.c.suffix and isinstance(node, Load) and self._buffer(node).scope is Scope.THREAD:
                 return False, False, 0
             wanted = [x.variable, *(d.variable for d in self.c.depth)]
-            place = in_place(node, self._buffer(node), wanted, self.c.ranges) if isinstance(node, Load) else None
+            place = self._in_place(node, wanted)
             return place is not None and place.steps[x.variable] == 1, place is not None, min(self._whole_extent(x), 4 * lanes)
 
         if self.c.ends:
@@ -248,7 +248,7 @@ class Roles:
         variables = [x.variable for x in loops]
         steps = []
         for node in (self.left, self.right) if len(loops) > 1 else ():
-            place = in_place(node, self._buffer(node), variables, c.ranges) if isinstance(node, Load) else None
+            place = self._in_place(node, variables)
             if place is None or place.buffer.scope is Scope.THREAD:
                 return
             steps.append([place.steps[v] for v in variables])
@@ -287,6 +287,10 @@ class Roles:
 
     def _buffer(self, load: Load) -> Buffer:
         return load.buffer or self.c.buffers[load.value]
+
+    def _in_place(self, node: Node, wanted: Sequence[Var]) -> Place | None:
+        """A node that is read where it lies, by steps of the wanted variables; None for any other."""
+        return in_place(node, self._buffer(node), wanted, self.c.ranges) if isinstance(node, Load) else None
 
     # ------------------------------------------------------------ the depth
 
