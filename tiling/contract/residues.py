@@ -15,14 +15,14 @@ from itertools import product
 from math import gcd, lcm, prod
 
 from hlo.access import Condition
-from hlo.types import ElementType, element_type
+from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, simplify
 from tiling.contract.operands import in_place
 from tiling.contract.roles import ContractionContext
 from tiling.loops.affine import linear
 from tiling.loops.domains.conditions import is_hole, settled, within
 from tiling.loops.domains.split_domain import Part, Rewriting, residue_class
-from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, has_runtimes, node_variables
+from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, constant, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, Contract, Loop, Nest, Phase, Scope, Step, Store
 from tiling.loops.staging import row_major, stage_into
 from tiling.loops.variables import counted
@@ -241,14 +241,13 @@ class _Part:
 
     def __init__(self, c: ContractionContext, periods: Mapping[Var, int], at: Mapping[Var, int], suffix: str) -> None:
         self.c, self.suffix = c, suffix
-        self.made: dict[Var, Loop] = {}
-        values: dict[Var, Expr] = {}
-        for x in (*c.loops, *c.depth):
-            if x.variable in at:
-                part = residue_class(x, periods[x.variable], at[x.variable], Var(x.variable.name + suffix), c.ranges)
-                (self.made[x.variable],) = part.loops
-                values.update(part.at)
+        cut = [x for x in (*c.loops, *c.depth) if x.variable in at]
+        parts = [
+            residue_class(x, periods[x.variable], at[x.variable], Var(x.variable.name + suffix), c.ranges) for x in cut
+        ]  # fmt: skip
+        self.made = {x.variable: p.loops[0] for x, p in zip(cut, parts, strict=True)}
         c.ranges.update({x.variable: Interval(0, x.extent - 1) for x in self.made.values()})
+        values = {v: e for p in parts for v, e in p.at.items()}
         self.on = Rewriting(Part(tuple(self.made.values()), {}, values), c.ranges)
 
     def contraction(self) -> ContractionContext:
@@ -262,10 +261,7 @@ class _Part:
     def zeros(self) -> Nest:
         """What no product adds to."""
         value = self.c.stage.values[0]
-        element = value.tensor.element
-        assert isinstance(element, ElementType)
-        zero = Scalar(element.dtype.type(0), element)
-        store = Store(value, self.c.buffers[value], self.on.index(self.c.index), zero)
+        store = Store(value, self.c.buffers[value], self.on.index(self.c.index), constant(0, value))
         return Nest(self._loops(self.c.loops), stores=(store,))
 
     def _loops(self, loops: Sequence[Loop]) -> tuple[Loop, ...]:

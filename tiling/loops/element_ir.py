@@ -33,6 +33,7 @@ __all__ = [
     "Test",
     "all_nodes",
     "children",
+    "constant",
     "element_name",
     "has_runtimes",
     "loads",
@@ -121,6 +122,13 @@ class Scalar:
 
 
 Node = Load | Apply | Choose | Test | IndexNode | Scalar
+
+
+def constant(value: float, like: Value) -> Scalar:
+    """A number of the element type of `like`, which is not quantized."""
+    element = like.tensor.element
+    assert isinstance(element, ElementType)
+    return Scalar(element.dtype.type(value), element)
 
 
 def all_nodes(roots: Sequence[Node]) -> Iterator[Node]:

@@ -31,7 +31,7 @@ from tiling.loops.affine import when
 from tiling.loops.buffers import make_buffer
 from tiling.loops.carry import Carry, going_on
 from tiling.loops.domains.box import Span
-from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild
+from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, constant, loads, rebuild
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Sequential, Step, Store
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
@@ -40,7 +40,7 @@ from tiling.lower.masks import Masks
 from tiling.lower.member import Member
 from tiling.lower.neutral import same_node
 from tiling.lower.placing import FusionRequest
-from tiling.lower.rescaling import Rescaling, apply, constant, rescaling_of
+from tiling.lower.rescaling import Rescaling, apply, rescaling_of
 from tiling.machine import Machine
 
 __all__ = ["Online", "OnlineLowering", "find_online"]
@@ -337,11 +337,9 @@ class OnlineLowering(Lowering):
         (v,) = plan.stage.values
         element = v.tensor.element
         assert isinstance(element, ElementType)
-        shape = tuple(s.size for s in plan.box)
-        origin = tuple(s.lower for s in plan.box)
-        made = make_buffer(self.names.scratch(v, role), Scope.THREAD, element, shape, shape, origin)
-        self.extra_buffers.append(made)
-        return made
+        sizes, name = tuple(s.size for s in plan.box), self.names.scratch(v, role)
+        self.extra_buffers.append(make_buffer(name, Scope.THREAD, element, sizes, sizes, tuple(s.lower for s in plan.box)))
+        return self.extra_buffers[-1]
 
     # ------------------------------------------------------------ steps
 

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import definition
-from hlo.types import ElementType
-from tiling.loops.element_ir import Apply, Load, Node, Scalar, all_nodes, children, rebuild
+from tiling.loops.element_ir import Apply, Load, Node, Scalar, all_nodes, children, constant, rebuild
 from tiling.lower.neutral import same_node
 
-__all__ = ["Rescaling", "apply", "constant", "rescaling_of"]
+__all__ = ["Rescaling", "apply", "rescaling_of"]
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,6 @@ def apply(function: str, like: Value, *arguments: Node) -> Apply:
     """A scalar function of nodes, all of the type of `like`."""
     op = Op(definition(f"stablehlo.{function}"), [like] * len(arguments), result_types=[like.type])
     return Apply(op, function, arguments)
-
-
-def constant(value: float, like: Value) -> Scalar:
-    """A number of the element type of `like`."""
-    element = like.tensor.element
-    assert isinstance(element, ElementType)
-    return Scalar(element.dtype.type(value), element)
 
 
 def rescaling_of(node: Node, maximum: Value, folded: Node) -> Rescaling | Declined:
