@@ -115,12 +115,10 @@ def window_tile(
     moving = [x for x in local if x.extent > 1]
     groups = _groups(node, [x.variable for x in moving])
     extents = {x.variable: x.extent for x in moving}
-    if groups is None or not any(len(g) > 1 for g in groups):
-        return None
-    if any(1 not in g.values() for g in groups):
-        return None
     read = next(iter(loads([node])), None)
-    if read is None:
+    if groups is None or read is None:
+        return None
+    if not any(len(g) > 1 for g in groups) or any(1 not in g.values() for g in groups):
         return None
     memory = address(read.buffer or buffers[read.value], read.index, ranges)
     step_of = {v: abs(k) for v, k in memory.terms if isinstance(v, Var)}

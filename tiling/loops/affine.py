@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from indexing.caches import Memo
 from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
 from tiling.loops.element_ir import Load, Node, all_nodes, own_expressions
-from tiling.loops.ir import Buffer
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
-__all__ = ["address", "expressions_below", "linear", "never_empty", "reads_long_runs", "step_along", "steps_along", "when"]
+__all__ = ["address", "expressions_below", "linear", "never_empty", "reads_long_runs", "rows_of_results", "step_along",
+           "steps_along", "when"]  # fmt: skip
 
 LONG_RUN_BYTES = 1 << 17
 _STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
@@ -97,6 +98,13 @@ def _linear(e: Expr, wanted: tuple[Var, ...]) -> _Parts | None:
         else:
             rest = rest + atom * k
     return rest, tuple(counts.values())
+
+
+def rows_of_results(nest: Nest, least: int = 1) -> list[Loop]:
+    """The parallel loops, of at least so many iterations, along which the results of a nest's folds lie side by side."""
+    places = [(f.index, b.strides) for f in nest.folds for b in f.buffers]
+    rows = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent >= least]
+    return [x for x in rows if all(step_along(index, strides, x.variable) == 1 for index, strides in places)]
 
 
 def reads_long_runs(

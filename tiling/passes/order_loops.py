@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from indexing.expr import Var
 from tiling.elements.folds import has_own_body
-from tiling.loops.affine import step_along, steps_along
+from tiling.loops.affine import rows_of_results, steps_along
 from tiling.loops.element_ir import Load, Node, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.passing import runs
@@ -78,13 +78,6 @@ def _beside(nest: Nest, movable: Sequence[Loop]) -> Loop | None:
 
     The place of a maximum waits for the one before it; beside each other sixteen rows are compared at a time.
     """
-    if nest.stores or not nest.folds:
+    if nest.stores or not nest.folds or not all(has_own_body(f.op) for f in nest.folds):
         return None
-    if not all(has_own_body(f.op) for f in nest.folds):
-        return None
-    for x in movable:
-        if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_BESIDE and all(
-            step_along(f.index, b.strides, x.variable) == 1 for f in nest.folds for b in f.buffers
-        ):
-            return x
-    return None
+    return next((x for x in rows_of_results(nest, LEAST_BESIDE) if x in movable), None)

@@ -16,7 +16,7 @@ from math import prod
 
 from hlo.access import Condition
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Maximum, Minimum, Var
-from tiling.loops.affine import step_along
+from tiling.loops.affine import rows_of_results
 from tiling.loops.domains.conditions import for_all
 from tiling.loops.domains.split_domain import Rewriting, pinned, split_domain
 from tiling.loops.element_ir import Choose, all_nodes, has_runtimes, loads
@@ -36,7 +36,7 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     window = nest.reductions
     around = [x for x in nest.loops if x.kind is LoopKind.PARALLEL]
     conditions = _conditions(nest, window)
-    rows = _rows(nest)
+    rows = rows_of_results(nest, LEAST_ROW)
     is_cut = all(_asks(conditions, x) for x in rows)
     if is_cut and (len(rows) != 1 or not _steps_over(nest, rows[0]) or prod(x.extent for x in window) > MOST_WRITTEN_OUT):
         return [nest]
@@ -72,16 +72,6 @@ def _conditions(nest: Nest, window: Sequence[Loop]) -> list[Condition]:
     inner = {x.variable for x in window}
     tests = (c for n in all_nodes(nest.folds[0].nodes) if isinstance(n, Choose) for c in n.conditions)
     return list(dict.fromkeys((*found, *(c for c in tests if inner.intersection(c.expression.variables)))))
-
-
-def _rows(nest: Nest) -> list[Loop]:
-    """The loops of some length along which results lie side by side."""
-    (fold,) = nest.folds
-    strides = fold.buffers[0].strides
-    return [
-        x for x in nest.loops
-        if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_ROW and step_along(fold.index, strides, x.variable) == 1
-    ]  # fmt: skip
 
 
 def _asks(conditions: Sequence[Condition], x: Loop) -> bool:

@@ -21,7 +21,7 @@ from indexing.expr import Const, Interval, Var, as_expr, simplify
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.monoids import Known, monoid_of
 from tiling.elements.rules import simplify_node
-from tiling.loops.affine import step_along
+from tiling.loops.affine import rows_of_results, step_along
 from tiling.loops.domains.conditions import bounds_by, settled
 from tiling.loops.domains.split_domain import Rewriting, points_of, where_all_hold
 from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
@@ -97,11 +97,9 @@ def _scanned(nest: Nest, ranges: dict[Var, Interval], known: Known) -> Nest | No
         return None
     (r,) = reductions
     for i in nest.loops:
-        if i.kind is not LoopKind.PARALLEL or i.extent < 2 or i.lower is not Const(0):
+        if i.kind is not LoopKind.PARALLEL or i.extent < 2 or not i.is_whole:
             continue
-        last = Const(i.extent - 1)
-        if i.upper is not last:
-            continue
+        last = i.upper
         if r.upper is simplify(last, ranges) and r.lower is simplify(last - i.variable, ranges):
             # j = i + r - last runs over [0, i]
             shift, at_step = last - i.variable, as_expr(i.variable)
@@ -141,10 +139,7 @@ def _is_cut_along_rows(nest: Nest, skippable: Sequence[Choose]) -> bool:
 
     Written out, the choices cut the innermost loop into an inside without any and short edges (`codegen.source.split_innermost`).
     """
-    (f,) = nest.folds
-    out = f.buffers[0].strides
-    around = [x.variable for x in nest.loops if x.kind is LoopKind.PARALLEL]
-    rows = {v for v in around if step_along(f.index, out, v) == 1}
+    rows = {x.variable for x in rows_of_results(nest)}
     return any(rows.intersection(c.expression.variables) for n in skippable for c in n.conditions)
 
 

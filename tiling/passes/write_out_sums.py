@@ -16,9 +16,9 @@ from dataclasses import replace
 from math import prod
 
 from hlo.registry import SumOfProducts
-from indexing.expr import Expr, Interval, Var
+from indexing.expr import Interval, Var
 from tiling.elements.folds import has_own_body
-from tiling.loops.affine import linear, step_along
+from tiling.loops.affine import linear, rows_of_results, step_along
 from tiling.loops.domains.split_domain import Rewriting, points_of
 from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
@@ -43,7 +43,7 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
         return nest
     if has_runtimes([n for f in nest.folds for n in (*f.nodes, *f.inits)]) or any(x.kind is LoopKind.SCAN for x in nest.loops):
         return nest
-    rows = [x.variable for x in _rows(nest, 2)]
+    rows = [x.variable for x in rows_of_results(nest, 2)]
     count = prod(x.extent for x in loops)
     if is_body and (count > MOST_STEPS or not rows):
         return nest
@@ -83,20 +83,10 @@ def is_window_over_an_edge(along: Collection[Var], reduction: Sequence[Loop], fa
     return any(window.intersection(e.variables) and row.intersection(e.variables) for e in tests)
 
 
-def _rows(nest: Nest, least: int) -> list[Loop]:
-    """The loops of so many iterations along which results lie side by side."""
-    results = [(f.buffers[0], f.index) for f in nest.folds]
-    return [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent >= least and _steps(results, x) == {1}]
-
-
-def _steps(places: Sequence[tuple[Buffer, tuple[Expr, ...]]], x: Loop) -> set[int | None]:
-    return {step_along(index, b.strides, x.variable) for b, index in places}
-
-
 def _lies_side_by_side(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
     """Whether neighbouring results read neighbours, or the same, everywhere and without a test."""
     nodes = [n for f in nest.folds for n in f.nodes]
     if any(isinstance(n, Choose) for n in all_nodes(nodes)):
         return False
-    rows = _rows(nest, LEAST_ROW)
-    return bool(rows) and _steps([(buffer_of(n), n.index) for n in loads(nodes)], rows[0]) <= {0, 1}
+    rows = rows_of_results(nest, LEAST_ROW)
+    return bool(rows) and all(step_along(x.index, buffer_of(x).strides, rows[0].variable) in (0, 1) for x in loads(nodes))
