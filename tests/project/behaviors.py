@@ -92,10 +92,10 @@ BEHAVIORS = (
             "codegen/fold.py: _is_rounded_each_time",
         ),
         (
-            "tiling/elements/monoids.py: -_groups, -_part, -_of_several", "tiling/elements/monoids_by_cases.py",
+            "tiling/elements/monoids.py: -_groups, -_part, -_of_several, -_is_narrow", "tiling/elements/monoids_by_cases.py",
             "tiling/loops/monoid.py", "tiling/elements/folds.py",
         ),
-        ("tiling/elements/monoids_by_algebra.py", "tiling/elements/monoids.py: _groups, _part, _of_several"),
+        ("tiling/elements/monoids_by_algebra.py", "tiling/elements/monoids.py: _groups, _part, _of_several, _is_narrow"),
         "proofs by algebra (then: samples of numbers); bodies of several values",
     ),
     Behavior(

@@ -179,14 +179,11 @@ class Packing(Roles):
 
     def _expands(self) -> bool:
         """True when packing for all tasks would make a window's operand much larger than what it is read from."""
-        c = self.c
         depth = set(self._depth_variables())
         if not any(depth & {*e.variables} and {*e.variables} - depth for e in expressions(self.right)):
             return False
         read = sum(x.value.tensor.size_elems for x in loads([self.right]))
-        shape = self.value.shape
-        moved = prod(shape[k] for k, e in enumerate(c.index) if any(v in self.in_right for v in e.variables))
-        return moved * self.depth > 2 * read
+        return self._columns_of_right * self.depth > 2 * read
 
     def _is_packed_once(self) -> bool:
         """Whether tasks that copy what they read copy it once: each has all rows, so that no other one reads the same columns.

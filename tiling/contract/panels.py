@@ -327,9 +327,7 @@ class Contraction(Packing):
 
     def _uses(self) -> float:
         """How many blocks of rows a panel is read for."""
-        shape = self.value.shape
-        columns = prod(n for n, e in zip(shape, self.c.index, strict=True) if any(v in self.in_right for v in e.variables))
-        return prod(shape) / (self.mr * columns)
+        return prod(self.value.shape) / (self.mr * self._columns_of_right)
 
     def _is_read_once(self) -> bool:
         """True when there are so few rows that the right operand would be packed for one use, or few uses of what lies well."""

@@ -292,6 +292,12 @@ class Roles:
         """A node that is read where it lies, by steps of the wanted variables; None for any other."""
         return in_place(node, self._buffer(node), wanted, self.c.ranges) if isinstance(node, Load) else None
 
+    @property
+    def _columns_of_right(self) -> int:
+        """How many columns of the right operand there are: of the result's dimensions that move it."""
+        moved = [any(v in self.in_right for v in e.variables) for e in self.c.index]
+        return prod(n for n, moves in zip(self.value.shape, moved, strict=True) if moves)
+
     # ------------------------------------------------------------ the depth
 
     def _levels(

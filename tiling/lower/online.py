@@ -202,7 +202,6 @@ class _Finder:
 
     def _expanded(self, node: Node) -> Node:
         """The node with what is computed along the dimension in place of its loads."""
-        memo: dict[Node, Node] = {}
 
         def leaf(load: Load) -> Node:
             if load.value not in self.along:
@@ -211,13 +210,12 @@ class _Finder:
             inner = Renamer(made.at(load.index, self.whole.ranges), self.whole.ranges, {}).node(made.nodes[0])
             return self._expanded(inner)
 
-        return rebuild(node, leaf, tuple, memo)
+        return rebuild(node, leaf, tuple, {})
 
     def _folded_in(self, node: Node, p: Member) -> tuple[Node, Var] | None:
         """(the node that the maximum runs over, p's loop along its dimension), where `node` reads both."""
         ranges = self.whole.ranges
-        tops = [n for n in all_nodes([node]) if isinstance(n, Load) and n.value is self.value]
-        for top in tops:
+        for top in (n for n in all_nodes([node]) if isinstance(n, Load) and n.value is self.value):
             at: dict[Var, Expr] = {
                 **self.member.at(top.index, ranges),
                 **{q.variable: Const(0) for q in self.member.reduction if q is not self.r},

@@ -131,10 +131,8 @@ class _Algebra:
         if not self._reads_maximum(n):
             return _Form(others=True)
         function, arguments = (n.function, n.arguments) if isinstance(n, Apply) else ("a choice", ())
-        if function == "multiply":
-            return self.product(arguments[0]).plus(self.product(arguments[1]))
-        if function == "divide":
-            return self.product(arguments[0]).plus(self.product(arguments[1]), -1.0)
+        if function in ("multiply", "divide"):
+            return self.product(arguments[0]).plus(self.product(arguments[1]), 1.0 if function == "multiply" else -1.0)
         if function == "negate":
             return self.product(arguments[0]).plus(_Form(others=True))
         if function == "exponential":

@@ -87,8 +87,7 @@ def _is_worth_it(nest: Nest, load: Load, buffer: Buffer) -> bool:
     if buffer.size_bytes < LEAST_BYTES or not moving or has_runtimes([r.node for r in moving]):
         return False
     innermost = nest.loops[-1].variable
-    memo: dict[Node, frozenset[Var]] = {}
-    if any(innermost in node_variables(r.node, memo) for r in _used(load)):
+    if any(innermost in variables for _, variables in _places(load)):
         return False
     if sum(len([*all_nodes([r.node])]) for r in moving) > MOST_NODES or step_along(load.index, buffer.strides, innermost) != 1:
         return False
@@ -102,11 +101,11 @@ def lines_of_row(nest: Nest, buffer: Buffer) -> int:
 
 def moving_places(nest: Nest, load: Load) -> list[Runtime]:
     """The places that a load looks up anew for each iteration of the loop around the innermost one."""
-    memo: dict[Node, frozenset[Var]] = {}
     rows, inner = nest.loops[-2].variable, nest.loops[-1].variable
-    used = ((r, node_variables(r.node, memo)) for r in _used(load))
-    return [r for r, variables in used if rows in variables and inner not in variables]
+    return [r for r, variables in _places(load) if rows in variables and inner not in variables]
 
 
-def _used(load: Load) -> list[Runtime]:
-    return [r for r in load.runtimes if any(r.variable in e.variables for e in load.index)]
+def _places(load: Load) -> list[tuple[Runtime, frozenset[Var]]]:
+    """The places that a load's index names, and the loops that each depends on."""
+    used = [r for r in load.runtimes if any(r.variable in e.variables for e in load.index)]
+    return [(r, node_variables(r.node, {})) for r in used]

@@ -59,7 +59,7 @@ def turned(schedule: Schedule, buffer_of: Callable[[Load], Buffer], names: Names
         for load, inner, row in across(step, buffer_of, ranges):
             source = buffer_of(load)
             copies = len(step.stores) == 1 and not step.folds and step.stores[0].node is load
-            whole = turn_of(step, inner, row, source, ranges) if copies and _sides(step) == 2 else None
+            whole = turn_of(step, inner, row, source, ranges) if copies and sum(x.extent > 1 for x in step.loops) == 2 else None
             if whole is not None:
                 return whole
             layout = layout_of_turned(source, inner, row, lanes)
@@ -82,10 +82,6 @@ def turned(schedule: Schedule, buffer_of: Callable[[Load], Buffer], names: Names
 def layout_of_turned(source: Buffer, inner: Loop, row: Loop, lanes: int) -> Layout:
     """The layout of a tile that is turned: along the loop that walks across the rows of its source."""
     return row_major(source.element, [(row.variable, row.extent), (inner.variable, inner.extent)]).with_rows_apart(lanes)
-
-
-def _sides(nest: Nest) -> int:
-    return sum(x.extent > 1 for x in nest.loops)
 
 
 def _replaced(nest: Nest, new: Mapping[Hashable, Load]) -> Nest:
