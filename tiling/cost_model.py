@@ -71,5 +71,9 @@ def with_model(machine: Machine, model: CostModel | None) -> Machine:
 
 
 def model_of(machine: Machine) -> CostModel | None:
-    """The model that schedules on a machine are weighed by, where it is another than the CPU's own: it is asked about each."""
+    """The model that schedules on a machine are weighed by, where it is another than the CPU's own: it is asked about each.
+
+    >>> model_of(Machine()) is None
+    True
+    """
     return machine.cost_model if isinstance(machine, _Weighed) else None

@@ -25,6 +25,7 @@ from tiling.loops.element_ir import (
     IndexNode,
     Load,
     Node,
+    Renamer,
     Runtime,
     Scalar,
     Test,
@@ -174,7 +175,7 @@ class NestEmitter:
         """What a fold takes in a step: the factors of a product, or with several rows at a time one value for each."""
         if self.rows == 1:
             return f.factors(product)
-        return [x.nodes[0] for x in rows_of(self.nest, f, self.phase.schedule.ranges)]
+        return rows_of(self.nest, f.nodes, lambda at: Renamer(at, self.phase.schedule.ranges, {}), self.rows)
 
     def _combine(self, f: FoldStep, nodes: Sequence[Node], into: Sequence[str], body: list[str]) -> None:
         source = self.fold_source(f)

@@ -7,9 +7,9 @@ for the one before. Otherwise the step before is read back from the result.
 from __future__ import annotations
 
 from codegen.source.nest_view import NestView
-from codegen.source.rows import rows_of
+from indexing.expr import as_expr
 from tiling.loops.element_ir import Renamer
-from tiling.loops.ir import LoopKind
+from tiling.loops.ir import FoldStep, LoopKind
 
 __all__ = ["scan_body"]
 
@@ -20,10 +20,11 @@ def scan_body(emitter: NestView) -> list[str]:
     (fold,) = nest.folds
     source = emitter.fold_source(fold)
     innermost = nest.loops[-1].kind is LoopKind.SCAN
-    together = innermost and len(nest.loops) > 1 and nest.loops[-2].together > 1
+    width = nest.loops[-2].together if innermost and len(nest.loops) > 1 else 1
     body: list[str] = []
     emitter.lines[depth] = body
-    for f in rows_of(nest, fold, emitter.phase.schedule.ranges) if together else [fold]:
+    for k in range(width):
+        f = _shifted(emitter, fold, k) if width > 1 else fold
         name = emitter.phase.fresh("a")
         emitter.use((*f.nodes, *f.inits))
         start = emitter.number(f.inits[0], depth - 1)
@@ -39,3 +40,10 @@ def scan_body(emitter: NestView) -> list[str]:
         body += source.combine([name], values, emitter.phase.fresh)
         body.append(f"{at[0]} = {name}")
     return body
+
+
+def _shifted(emitter: NestView, f: FoldStep, k: int) -> FoldStep:
+    """The fold `k` rows further down."""
+    row = emitter.nest.loops[-2].variable
+    rename = Renamer({row: as_expr(row) + k}, emitter.phase.schedule.ranges, {})
+    return FoldStep(f.values, f.buffers, rename.index(f.index), tuple(map(rename.node, f.nodes)), f.inits, f.op)

@@ -48,8 +48,11 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
 
 
 def steps_looked_up(steps: Sequence[int | None], depends: Sequence[bool]) -> tuple[int | None, ...]:
-    """The steps of a load at a place known only at run time: from place to place, where its index names no loop that it depends
-    on, they are not known."""
+    """The steps of a load at a place known only at run time: None along loops that it depends on and its index does not name.
+
+    >>> steps_looked_up((0, 0, 1), (True, False, True))  # x[index[i], k] in loops i, j, k
+    (None, 0, 1)
+    """
     return tuple([None if d and step == 0 else step for step, d in zip(steps, depends, strict=True)])
 
 
