@@ -160,8 +160,10 @@ BEHAVIORS = (
         (
             "tiling/contract/panels.py: -Contraction._tile, -Contraction._for_few_rows, -Contraction._packs_weights,"
             " -Contraction._rows_of_task, -Contraction._from_first_row, -Contraction._asks_ahead, -Contraction._stays_cached",
-            "tiling/contract/dots.py", "tiling/contract/table.py: -_cost_of_block, -_cost_of_bytes, -_cost_of_dots",
-            "tiling/contract/micro_kernels.py", "tiling/contract/roles.py: -Roles._addressed", "tiling/loops/micro_kernels.py",
+            "tiling/contract/dots.py",
+            "tiling/contract/table.py: -_cost_of_block, -_cost_of_bytes, -_cost_of_dots, -_cost_of_pairs, -_sums_of_pairs,"
+            " -_block_of_bytes", "tiling/contract/micro_kernels.py: -_why",
+            "tiling/contract/roles.py: -Roles._addressed", "tiling/loops/micro_kernels.py",
             # In this group then, too; the file is one of copies.
             "tiling/contract/packing.py: Packing._while_flag, Packing._is_narrow, Packing._left_in_place",
             "tiling/contract/operands.py: -window_tile",
@@ -169,10 +171,12 @@ BEHAVIORS = (
         (
             "tiling/contract/panels.py: Contraction._for_few_rows, Contraction._packs_weights, Contraction._rows_of_task,"
             " Contraction._from_first_row, Contraction._asks_ahead, Contraction._stays_cached",
-            "tiling/contract/register_blocks.py", "tiling/contract/table.py: _cost_of_block, _cost_of_bytes, _cost_of_dots",
+            "tiling/contract/register_blocks.py", "tiling/contract/micro_kernels.py: _why",
+            "tiling/contract/table.py: _cost_of_block, _cost_of_bytes, _cost_of_dots, _cost_of_pairs, _sums_of_pairs,"
+            " _block_of_bytes",
             "tiling/contract/roles.py: Roles._addressed",
         ),
-        "blocks for few rows, tasks of whole groups, the next block of weights asked for; micro-kernels weighed",
+        "blocks for few rows, tasks of whole groups, the next block of weights asked for; micro-kernels weighed; bf16 by tiles",
     ),
     Behavior(
         "facts about scalar functions",

@@ -219,9 +219,7 @@ class Contraction(Packing):
         )  # fmt: skip
         self.new_buffers.append(buffer)
         store = Store(self.value, c.buffers[self.value], c.index, Load(self.value, index, buffer))
-        base: Expr = Const(0)
-        for x in around:
-            base = base + x.variable * strides[x.variable]
+        base = sum((x.variable * strides[x.variable] for x in around), as_expr(0))
         nest = Nest(tuple(x for x in (*around, *rows, self.n) if any(x is y for y in self.loops)), (store,))
         of_its_own = len(index) != len(c.index) or any(a is not b for a, b in zip(index, c.index, strict=True))
         places = tuple(x.variable for x in inside) if of_its_own else ()
@@ -232,17 +230,13 @@ class Contraction(Packing):
         rows, step, out_step = [self.m], left.steps.get(self.m.variable, 0), out.row_stride
         if self.m.upper is not Const(self.m.extent - 1):
             return rows, step
-        grown = True
-        while grown:
-            grown = False
-            m = prod(x.extent for x in rows)
-            for x in self.row_loops:
-                if x in rows or x.upper is not Const(x.extent - 1) or x.variable not in left.steps:
-                    continue
-                here, there = left.steps[x.variable], self.out_steps[x.variable]
-                if here == step * m and there == out_step * m:
-                    rows, grown = [x, *rows], True
-                    break
+
+        def goes_on(x: Loop) -> bool:
+            m, whole = prod(y.extent for y in rows), x.upper is Const(x.extent - 1)
+            return whole and left.steps.get(x.variable) == step * m and self.out_steps[x.variable] == out_step * m
+
+        while (x := next((x for x in self.row_loops if x not in rows and goes_on(x)), None)) is not None:
+            rows.insert(0, x)
         return rows, step
 
     # ------------------------------------------------------------ operands

@@ -110,8 +110,7 @@ class Roles:
         depth = [x.variable for x in self.depth_loops if x.extent > 1]
         for x in self.around:
             place = self._in_place(self.right, [x.variable, n.variable, *depth])
-            whole = x.is_whole and n.is_whole
-            if place is None or not whole or not depth or x in self.row_loops:
+            if place is None or not (x.is_whole and n.is_whole) or not depth or x in self.row_loops:
                 continue
             steps = place.steps
             goes_on = self.out_steps[x.variable] == steps[x.variable] == n.extent and steps[n.variable] == 1
@@ -119,11 +118,9 @@ class Roles:
                 continue
             both = counted(f"m{n.variable.name}", x.extent * n.extent, c.ranges)
             v = both.variable
-            rename = Renamer({x.variable: v // n.extent, n.variable: v % n.extent}, c.ranges, {})
             self.column_dimensions = self._dimensions(n)
-            self.loops = tuple(both if y is n else y for y in self.loops if y is not x)
-            self.is_split = True
-            self.c = replace(c, loops=self.loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
+            loops = tuple(both if y is n else y for y in self.loops if y is not x)
+            self._run_over(loops, {x.variable: v // n.extent, n.variable: v % n.extent})
             return True
         return False
 
@@ -148,29 +145,33 @@ class Roles:
         better = self._better_columns(alone, columns)
         if not columns and better is None:
             return False
-        self.n = better or columns[0]
-        self.swapped = self.n in alone[0]
-        rows = alone[1 if self.swapped else 0]
+        n = better or columns[0]
+        swapped = n in alone[0]
+        rows = alone[1 if swapped else 0]
         if not rows:
             # One row by a window that is read again and again: still better kept in registers than summed in memory.
-            read = next(iter(loads([c.nodes[0 if self.swapped else 1]])), None)
+            read = next(iter(loads([c.nodes[0 if swapped else 1]])), None)
             steps = {} if read is None else dict(address(self._buffer(read), read.index, c.ranges).terms)
             if sum(x.extent > 1 for x in c.depth) < 2 or prod(x.extent for x in c.depth) < LEAST_WINDOW_DEPTH:
                 return False
-            if steps.get(self.n.variable) != 1:
+            if steps.get(n.variable) != 1:
                 return False
             rows = [self._single("row")]
-        self.m = max(rows, key=lambda x: x.extent)
-        if self.n.variable in self.members:
-            self.column_dimensions = self._dimensions(self.members[self.n.variable])
-        self.row_loops = rows
-        self.left, self.right = (c.nodes[1], c.nodes[0]) if self.swapped else (c.nodes[0], c.nodes[1])
-        self.in_right = reads[0 if self.swapped else 1]
-        self.around = tuple(x for x in self.loops if x is not self.m and x is not self.n and not x.runs_once)
-        self.depth = prod(x.extent for x in c.depth)
+        if n.variable in self.members:
+            self.column_dimensions = self._dimensions(self.members[n.variable])
+        self._take(max(rows, key=lambda x: x.extent), n, rows, swapped, reads)
+        return True
+
+    def _take(self, m: Loop, n: Loop, rows: list[Loop], swapped: bool, reads: Sequence[frozenset[Var]]) -> None:
+        """Gives the loops their roles; with `swapped` factors the second one is the left."""
+        nodes = self.c.nodes
+        self.m, self.n, self.row_loops, self.swapped = m, n, rows, swapped
+        self.left, self.right = (nodes[1], nodes[0]) if swapped else (nodes[0], nodes[1])
+        self.in_right = reads[0 if swapped else 1]
+        self.around = tuple(x for x in self.loops if x is not m and x is not n and not x.runs_once)
+        self.depth = prod(x.extent for x in self.c.depth)
         self.depth_loops = self._depth_order()
         self._flatten()
-        return True
 
     def _single(self, role: str) -> Loop:
         """A loop of one iteration, for a side that has no loop of its own."""
@@ -222,14 +223,17 @@ class Roles:
             if parts is None:
                 continue
             g, j = parts
-            rename = Renamer({x.variable: g.variable * j.extent + j.variable}, c.ranges, {})
             loops = tuple(part for y in self.loops for part in (parts if y is x else (y,)))
-            self.loops = loops
-            self.is_split = True
+            self._run_over(loops, {x.variable: g.variable * j.extent + j.variable})
             self.members[j.variable] = x
-            self.c = replace(c, loops=loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
             return True
         return False
+
+    def _run_over(self, loops: tuple[Loop, ...], at: Mapping[Var, Expr]) -> None:
+        """The contraction over loops in place of others, whose variables `at` gives in terms of theirs."""
+        rename, c = Renamer(at, self.c.ranges, {}), self.c
+        self.loops, self.is_split = loops, True
+        self.c = replace(c, loops=loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
 
     def _depth_order(self) -> tuple[Loop, ...]:
         """The depth loops, the one with the smallest step in the left operand last: a flat depth index walks along memory."""
@@ -262,20 +266,22 @@ class Roles:
 
     def _cut_depth(self) -> None:
         """Blocks of k, from the shapes alone: sums are made in the same order whatever the tiles are."""
-        loops = [x for x in self.depth_loops if x.extent > 1]
-        self.k_loop = loops[-1]
-        k, around = self.k_loop.extent, self.depth // self.k_loop.extent
-        if self.depth <= (self.row.window_block if around > 1 else self.row.depth_block):
-            self.k_block = k
-        else:
-            blocks = max(1, min(-(-self.depth // self.row.depth_block), k // 64))
-            size = k // blocks + 8 if around == 1 else -(-k // blocks) + 7
-            self.k_block = min(k, size // 8 * 8)
+        self.k_loop = [x for x in self.depth_loops if x.extent > 1][-1]
+        k = self.k_loop.extent
+        self.k_block = self._size_of_blocks(k)
         self.blocks = -(-k // self.k_block)
         self.k_start, self.k = Var(f"k0_{self.tag}"), Var(f"k_{self.tag}")
         self.c.ranges[self.k_start] = Interval(0, (self.blocks - 1) * self.k_block)
         self.c.ranges[self.k] = Interval(0, self.k_block - 1)
         self.packs_left = False
+
+    def _size_of_blocks(self, k: int) -> int:
+        around = self.depth // k
+        if self.depth <= (self.row.window_block if around > 1 else self.row.depth_block):
+            return k
+        blocks = max(1, min(-(-self.depth // self.row.depth_block), k // 64))
+        size = k // blocks + 8 if around == 1 else -(-k // blocks) + 7
+        return min(k, size // 8 * 8)
 
     @property
     def filled(self) -> int:
