@@ -112,9 +112,8 @@ def window_tile(
     The loops must begin at 0. `most_bytes` is the largest tile that is made. It lies as the memory does, but that `innermost`
     comes last where one is given: what is read by a division of it is then there for each of its values.
     """
-    moving = [x for x in local if x.extent > 1]
-    groups = _groups(node, [x.variable for x in moving])
-    extents = {x.variable: x.extent for x in moving}
+    moving = {x.variable: x for x in local if x.extent > 1}
+    groups = _groups(node, list(moving))
     read = next(iter(loads([node])), None)
     if groups is None or read is None:
         return None
@@ -126,10 +125,9 @@ def window_tile(
     order = sorted(range(len(groups)), key=lambda i: (innermost in groups[i], -step_of.get(one_of[i], 1 << 62)))
     renaming: dict[Var, Expr] = {x.variable: Const(0) for x in local}
     loops: list[Loop] = []
-    uppers = {x.variable: x.upper for x in moving}
     for number, i in enumerate(order):
-        size = 1 + sum(k * (extents[v] - 1) for v, k in groups[i].items())
-        last = simplify(sum((k * uppers[v] for v, k in groups[i].items()), as_expr(0)), ranges)
+        size = 1 + sum(k * (moving[v].extent - 1) for v, k in groups[i].items())
+        last = simplify(sum((k * moving[v].upper for v, k in groups[i].items()), as_expr(0)), ranges)
         loops.append(counted(f"w{number}_{tag}", size, ranges, last=last))
         renaming[one_of[i]] = as_expr(loops[-1].variable)
     layout = row_major(element, [(x.variable, x.extent) for x in loops]).with_rows_apart(pad_elems)

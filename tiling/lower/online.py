@@ -87,6 +87,10 @@ class _Finder:
         self.member = whole.plan_of[maximum.values[0]]
         self.value = maximum.values[0]
         self.along: dict[Value, Var] = {}  # a value -> its loop along the maximum's dimension
+        self.sums: dict[Stage, Rescaling] = {}
+        self.divided: dict[Stage, Value | None] = {}
+        self.inlined: set[Stage] = set()  # what is computed where it is read, but for what a contraction reads in memory
+        self.kept: set[Stage] = set()
 
     def run(self) -> Online | Declined:
         m = self.member
@@ -97,38 +101,28 @@ class _Finder:
         if not start.element.is_float or start.element.name not in ("f32", "f64"):
             return Declined(f"running results are kept in f32 and f64, not in {start.element}")
         self.r = reductions[0]
-        dropped: set[Stage] = set()
-        sums: dict[Stage, Rescaling] = {}
-        divided: dict[Stage, Value | None] = {}
-        kept: set[Stage] = set()
         for p in self.whole.plans:
-            if p is m or not self._depends(p):
-                continue
-            found = self._classify(p, sums, divided, kept)
-            if isinstance(found, Declined):
-                return found
-            if found == "inlined":
-                dropped.add(p.stage)
-        if not sums:
+            fault = self._classify(p) if p is not m and self._depends(p) else None
+            if fault is not None:
+                return fault
+        if not self.sums:
             return Declined(NO_MAXIMUM)
-        dropped -= kept
+        dropped = self.inlined - self.kept
         if any(v in self.request.stored for s in dropped for v in s.values):
             return Declined("what is computed where it is read is a result of the fusion, too")
-        contracted = bool(divided) or any(
-            isinstance(p.stage.op.definition.semantics, SumOfProducts) for p in self.whole.plans
-        )
+        contracted = any(isinstance(p.stage.op.definition.semantics, SumOfProducts) for p in self.whole.plans)
         block = _block(self.r.extent, MOST_BLOCK_ELEMS[contracted])
         if block is None:
             return Declined(f"{self.r.extent} has no divisor that makes a block")
-        scale = 2.0 ** -ceil(log2(self.r.extent)) if any(v is not None for v in divided.values()) else 1.0
+        scale = 2.0 ** -ceil(log2(self.r.extent)) if any(v is not None for v in self.divided.values()) else 1.0
         request = replace(
             self.request, stages=tuple(s for s in self.request.stages if s not in dropped),
             inlined=frozenset(v for s in dropped for v in s.values),
         )  # fmt: skip
         masks = self.whole.find_masks()
-        formulas = ", ".join(dict.fromkeys(r.formula for r in sums.values()))
+        formulas = ", ".join(dict.fromkeys(r.formula for r in self.sums.values()))
         return Online(
-            request, self.stage, sums, divided, self.r.extent, block, scale, masks, self._ends(masks, [*sums, *divided], block),
+            request, self.stage, self.sums, self.divided, self.r.extent, block, scale, masks, self._ends(masks, block),
             f"running results over {self.r.extent} are rescaled by {formulas} when the maximum m grows to m'",
         )  # fmt: skip
 
@@ -136,28 +130,25 @@ class _Finder:
         """Whether a member reads the maximum, or what was made of it along its dimension."""
         return any(load.value is self.value or load.value in self.along for load in p.reads)
 
-    def _classify(
-        self, p: Member, sums: dict[Stage, Rescaling], divided: dict[Stage, Value | None], kept: set[Stage]
-    ) -> Declined | str:
+    def _classify(self, p: Member) -> Declined | None:
+        """Files a member that reads the maximum under what becomes of it, or says why there is no online form."""
         semantics = p.stage.op.definition.semantics
         nodes = [self._expanded(n) for n in p.nodes]
         if isinstance(semantics, Fold):
-            return self._sum(p, nodes, sums)
+            return self._sum(p, nodes)
         if isinstance(semantics, SumOfProducts):
-            return self._contraction(p, nodes, divided, kept, sums)
+            return self._contraction(p, nodes)
         found = self._folded_in(nodes[0], p)
-        if found is None:
-            return "after"  # it reads results alone
-        if p is not self.whole.plans[-1]:
+        if found is not None and p is not self.whole.plans[-1]:  # else it comes after, and reads results alone
             self.along[p.stage.values[0]] = found[1]
-            return "inlined"
-        return "after"
+            self.inlined.add(p.stage)
+        return None
 
-    def _sum(self, p: Member, nodes: Sequence[Node], sums: dict[Stage, Rescaling]) -> Declined | str:
+    def _sum(self, p: Member, nodes: Sequence[Node]) -> Declined | None:
         start = p.inits[0] if p.inits else None
         found = self._folded_in(nodes[0], p)
         if found is None:
-            return "after"
+            return None  # it comes after
         if not _is_fold(p.stage, "add") or not isinstance(start, Scalar) or float(start.value) != 0.0:
             return Declined(f"{p.stage.op.name} beside the maximum is no sum from zero")
         if not any(r.variable is found[1] for r in p.reduction) or sum(r.extent > 1 for r in p.reduction) != 1:
@@ -165,13 +156,10 @@ class _Finder:
         form = rescaling_of(nodes[0], self.value, found[0])
         if isinstance(form, Declined):
             return form
-        sums[p.stage] = form
-        return "running"
+        self.sums[p.stage] = form
+        return None
 
-    def _contraction(
-        self, p: Member, nodes: Sequence[Node], divided: dict[Stage, Value | None], kept: set[Stage],
-        sums: Mapping[Stage, Rescaling],
-    ) -> Declined | str:
+    def _contraction(self, p: Member, nodes: Sequence[Node]) -> Declined | None:
         found = self._folded_in(nodes[0], p)
         if found is None or not any(r.variable is found[1] for r in p.reduction):
             return Declined("a contraction reads the maximum otherwise than as its left operand along the maximum's dimension")
@@ -179,18 +167,18 @@ class _Finder:
             return Declined("both operands of a contraction read the maximum")
         (node, below), divisor = _undivided(nodes[0]), None
         if below is not None:
-            if not isinstance(below, Load) or below.value not in {s.values[0] for s in sums}:
+            if not isinstance(below, Load) or below.value not in {s.values[0] for s in self.sums}:
                 return Declined("a contraction's operand is divided by something other than a running sum")
             divisor = below.value
         form = rescaling_of(node, self.value, found[0])
         if isinstance(form, Declined):
             return form
-        if divisor is not None and not (form.peak_is_one and all(f.peak_is_one for f in sums.values())):
+        if divisor is not None and not (form.peak_is_one and all(f.peak_is_one for f in self.sums.values())):
             return Declined("the sum that a contraction is divided by is not known to be 1 at least")
         made = [load.value for load in self._operand(p) if load.value in self.along]
-        kept.update(s for s in self.request.stages for v in made if s.values[0] is v)
-        divided[p.stage] = divisor
-        return "running"
+        self.kept.update(s for s in self.request.stages for v in made if s.values[0] is v)
+        self.divided[p.stage] = divisor
+        return None
 
     def _operand(self, p: Member) -> list[Load]:
         """What the left operand of a contraction loads below its division: a stage that stays one."""
@@ -229,11 +217,11 @@ class _Finder:
                         return n, x.variable
         return None
 
-    def _ends(self, masks: Masks | None, stages: Sequence[Stage], block: int) -> tuple[Expr, Expr] | None:
+    def _ends(self, masks: Masks | None, block: int) -> tuple[Expr, Expr] | None:
         """The first and last block that some reduction needs while the flag is 1."""
         if masks is None:
             return None
-        running = [p for p in self.whole.plans if p is self.member or p.stage in stages]
+        running = [p for p in self.whole.plans if p is self.member or p.stage in self.sums or p.stage in self.divided]
         found = [masks.ends(p, next(x for x in p.reduction if x.extent > 1)) for p in running]
         ends, ranges = [e for e in found if e is not None], self.whole.ranges
         if len(ends) < len(found):
@@ -272,10 +260,7 @@ class OnlineLowering(Lowering):
         self._allocate()
         top = self.plan_of[self.like]
         self.state = {name: self._rows(top, name) for name in ("running", "next", "reference", "scale")}
-        self.carries = {self.like: self._carry(top, self.state["running"], float("-inf"))}
-        for plan in self.plans:
-            if plan.stage in self.online.sums or plan.stage in self.online.divided:
-                self.carries[plan.stage.values[0]] = self._carry(plan, self._rows(plan, "running"), 0.0)
+        self.carries = {p.stage.values[0]: self._carry(p) for p in self.plans if p.stage in self.running}
         before: list[Step] = [c.begun(self.plan_of[v].loops) for v, c in self.carries.items()]
         inside: list[Step] = []
         after: list[Step] = [self._final_maximum(top)]
@@ -341,8 +326,9 @@ class OnlineLowering(Lowering):
 
     # ------------------------------------------------------------ steps
 
-    def _carry(self, plan: Member, buffer: Buffer, start: float) -> Carry:
+    def _carry(self, plan: Member) -> Carry:
         (v,) = plan.stage.values
+        buffer, start = (self.state["running"], float("-inf")) if v is self.like else (self._rows(plan, "running"), 0.0)
         return Carry(v, buffer, plan.index, constant(start, v))
 
     def _maximum(self, top: Member) -> list[Step]:

@@ -71,13 +71,11 @@ def _lane_nests(
     f: FoldStep, nest: Nest, r: Loop, lanes: int, ranges: dict[Var, Interval], names: Names, made: list[Buffer]
 ) -> list[Nest] | None:
     monoid = monoid_of(f, (r,), ranges, names.monoids) if has_own_body(f.op) and not f.carried else None
-    if not isinstance(monoid, Monoid) or not (monoid.starts_parts and monoid.for_nan):
-        return None
     tag = r.variable.name
     around = [x for x in nest.loops if x is not r]
     each = prod(x.extent for x in around) * sum(b.element.itemsize_bytes for b in f.buffers)
     lanes = min(lanes, MOST_SCRATCH_BYTES // each // LEAST_LANES * LEAST_LANES)
-    if lanes < LEAST_LANES:
+    if lanes < LEAST_LANES or not isinstance(monoid, Monoid) or not (monoid.starts_parts and monoid.for_nan):
         return None
     shape = (*(x.extent for x in around), lanes)
     count, left = divmod(r.extent, lanes)
