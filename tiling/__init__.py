@@ -1,6 +1,7 @@
 """Tiles, fusions and schedules: which ops become one kernel, in which loops, with what in which buffer."""
 
 from tiling.choices.valid_tilings import Tiling, powers_of_two, valid_tilings
+from tiling.cost_model import CostModel, Estimate
 from tiling.files.isl_schedule import isl_schedule
 from tiling.files.linalg import as_linalg
 from tiling.files.loops import LoopsError, loops_text
@@ -9,7 +10,6 @@ from tiling.files.parse_loops import parse_loops
 from tiling.files.plan_file import PlanFileError, load_plan
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Phase, Schedule, Scope, Store
 from tiling.machine import Machine
-from tiling.planning.cost import CostModel, Estimate
 from tiling.planning.edit import with_loop_order, with_schedule
 from tiling.planning.model import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
 from tiling.planning.planner import plan

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 
+from tiling.cost_model import CostModel, Estimate
 from tiling.loops.ir import Schedule
 from tiling.machine import Machine
-from tiling.planning.cost import CostModel, Estimate
 from tiling.planning.model import Fusion, Plan
 from tiling.planning.planner import all_ops, plan
 

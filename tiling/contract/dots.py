@@ -13,10 +13,9 @@ from math import inf, prod
 
 from hlo.types import ElementType
 from indexing.expr import Var
-from tiling.contract.operands import in_place
 from tiling.contract.panels import Contraction
 from tiling.contract.table import LEAST_RUN_VECTORS, Problem
-from tiling.loops.element_ir import Load, Node, loads
+from tiling.loops.element_ir import Node, loads
 from tiling.loops.ir import Loop
 
 __all__ = ["AlongDepth"]
@@ -53,30 +52,22 @@ class AlongDepth(Contraction):
         if cost == inf or (any(len(a) > 1 for a in alone) and not all(lies)):
             return inf
         # What has to be copied is the right factor: it can be, once for all tasks.
-        self.swapped = not lies[0]
-        mine, other = (alone[1], alone[0]) if self.swapped else (alone[0], alone[1])
-        m, self.n = self._longest(mine, "row"), self._longest(other, "column")
-        self._take(m, [self.loops[d] for d in mine] or [m], reads)
+        mine, other = (alone[0], alone[1]) if lies[0] else (alone[1], alone[0])
+        m, n = self._longest(mine, "row"), self._longest(other, "column")
+        self._take(m, n, [self.loops[d] for d in mine] or [m], not lies[0], reads)
         return cost if self.depth_loops[-1].extent >= LEAST_RUN_VECTORS * lanes else inf
 
     def _longest(self, dimensions: list[int], role: str) -> Loop:
         """The longest of the result's dimensions; a loop of one iteration where there is none."""
-        shape = self.value.shape
-        if dimensions:
-            return self.loops[max(dimensions, key=lambda d: shape[d])]
-        return self._single(role)
+        return self.loops[max(dimensions, key=lambda d: self.value.shape[d])] if dimensions else self._single(role)
 
     def _lies_along_depth(self, node: Node) -> int:
         """How many steps of k follow each other in a factor as it lies in memory; 0 where none do."""
-        if not isinstance(node, Load):
-            return 0
-        wanted = [x.variable for x in (*self.loops, *self.c.depth)]
-        place = in_place(node, self._buffer(node), wanted, self.c.ranges)
+        place = self._in_place(node, [x.variable for x in (*self.loops, *self.c.depth)])
         return 0 if place is None else next((x.extent for x in self.c.depth if place.steps[x.variable] == 1 < x.extent), 0)
 
-    def _depth_block(self, k: int, around: int) -> int:
-        lanes = 4 * self.c.machine.lanes(4)
-        blocks = -(-k // self.row.depth_block)
+    def _size_of_blocks(self, k: int) -> int:
+        lanes, blocks = 4 * self.c.machine.lanes(4), -(-k // self.row.depth_block)
         return k if blocks == 1 else -(-k // (blocks * lanes)) * lanes
 
     def _levels(

@@ -18,7 +18,7 @@ from hlo.types import ElementType
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, simplify
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, loads, own_expressions
-from tiling.loops.ir import Block2D, Buffer, Loop, LoopKind, Nest, Scope, Step
+from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Scope, Step
 from tiling.loops.staging import row_major, stage_into
 from tiling.loops.variables import counted
 
@@ -112,15 +112,12 @@ def window_tile(
     The loops must begin at 0. `most_bytes` is the largest tile that is made. It lies as the memory does, but that `innermost`
     comes last where one is given: what is read by a division of it is then there for each of its values.
     """
-    moving = [x for x in local if x.extent > 1]
-    groups = _groups(node, [x.variable for x in moving])
-    extents = {x.variable: x.extent for x in moving}
-    if groups is None or not any(len(g) > 1 for g in groups):
-        return None
-    if any(1 not in g.values() for g in groups):
-        return None
+    moving = {x.variable: x for x in local if x.extent > 1}
+    groups = _groups(node, list(moving))
     read = next(iter(loads([node])), None)
-    if read is None:
+    if groups is None or read is None:
+        return None
+    if not any(len(g) > 1 for g in groups) or any(1 not in g.values() for g in groups):
         return None
     memory = address(read.buffer or buffers[read.value], read.index, ranges)
     step_of = {v: abs(k) for v, k in memory.terms if isinstance(v, Var)}
@@ -128,14 +125,11 @@ def window_tile(
     order = sorted(range(len(groups)), key=lambda i: (innermost in groups[i], -step_of.get(one_of[i], 1 << 62)))
     renaming: dict[Var, Expr] = {x.variable: Const(0) for x in local}
     loops: list[Loop] = []
-    uppers = {x.variable: x.upper for x in moving}
     for number, i in enumerate(order):
-        size = 1 + sum(k * (extents[v] - 1) for v, k in groups[i].items())
-        q = Var(f"w{number}_{tag}")
-        ranges[q] = Interval(0, size - 1)
-        renaming[one_of[i]] = as_expr(q)
-        last = simplify(sum((k * uppers[v] for v, k in groups[i].items()), as_expr(0)), ranges)
-        loops.append(Loop(q, Const(0), last, size, LoopKind.PARALLEL))
+        size = 1 + sum(k * (moving[v].extent - 1) for v, k in groups[i].items())
+        last = simplify(sum((k * moving[v].upper for v, k in groups[i].items()), as_expr(0)), ranges)
+        loops.append(counted(f"w{number}_{tag}", size, ranges, last=last))
+        renaming[one_of[i]] = as_expr(loops[-1].variable)
     layout = row_major(element, [(x.variable, x.extent) for x in loops]).with_rows_apart(pad_elems)
     buffer = layout.buffer(name, Scope.THREAD)
     if buffer.size_bytes > most_bytes:

@@ -12,11 +12,11 @@ from math import prod
 from hlo.access import Condition
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify, substitute
-from tiling.contract.operands import Place, expressions, in_place
+from tiling.contract.operands import Place, expressions
 from tiling.contract.roles import Roles
 from tiling.loops.affine import address, linear, when
 from tiling.loops.element_ir import Apply, Choose, Load, Node, Renamer, Scalar, all_nodes, loads, node_variables
-from tiling.loops.ir import Loop, LoopKind, Nest, Phase, Scope, Store
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Phase, Scope, Store
 from tiling.loops.staging import Along, Layout, blocks, panels, row_major, stage_into, turn_of
 from tiling.loops.variables import counted
 
@@ -76,9 +76,11 @@ class Packing(Roles):
 
     def _staged(self, role: str, scope: Scope, layout: Layout, loops: Sequence[Loop], node: Node, fixed: bool = False) -> Nest:
         """The copy of a factor in a layout, in scratch of this contraction."""
-        buffer = layout.buffer(self.scratch(role), scope)
-        self.new_buffers.append(buffer)
-        return stage_into(buffer, layout, loops, node, fixed)
+        return stage_into(self._scratch(role, scope, layout), layout, loops, node, fixed)
+
+    def _scratch(self, role: str, scope: Scope, layout: Layout) -> Buffer:
+        self.new_buffers.append(layout.buffer(self.scratch(role), scope))
+        return self.new_buffers[-1]
 
     def _kept_element(self, node: Node, side: int) -> ElementType:
         """The type of an operand's copy: of what is read where the copy only moves it, of the operand where it is computed."""
@@ -104,16 +106,13 @@ class Packing(Roles):
     # ------------------------------------------------------------ the left operand
 
     def _left_in_place(self) -> Place | None:
-        c, node = self.c, self.left
-        if not isinstance(node, Load):
-            return None
-        buffer = self._buffer(node)
-        place = in_place(node, buffer, [*(x.variable for x in self.row_loops), *self._depth_variables()], c.ranges)
+        place = self._in_place(self.left, [*(x.variable for x in self.row_loops), *self._depth_variables()])
         if place is not None and self.kernel.needs_runs:
             levels, (_, step, _) = self._levels(place.steps, self._row_major(1))
             return place if step == 1 and (self.kernel.adds or not levels) and self.depth == self.filled else None
-        if place is None or self._is_narrow(buffer.element):
+        if place is None or self._is_narrow(place.buffer.element):
             return None
+        buffer = place.buffer
         row, item = place.steps[self.m.variable], buffer.element.itemsize_bytes
         last = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]
         if last == 1:
@@ -151,24 +150,17 @@ class Packing(Roles):
 
     def _block_of(self, node: Node) -> tuple[tuple[Loop, ...], Along, Node]:
         """(loops, place counted in rows of k, node) of an operand over one block of k."""
-        c = self.c
-        last: Expr = Const(self.k_block - 1)
-        renaming: dict[Var, Expr] = {self.k_loop.variable: as_expr(self.k)}
-        if self.blocks > 1:
-            last = simplify(minimum(last, self.k_loop.extent - 1 - self.k_start), c.ranges)
-            renaming = {self.k_loop.variable: self.k_start + self.k}
-        first: Expr = Const(0)
-        if self.k_loop.variable in self.bounded:
-            lower, upper = self._while_flag(self.k_loop)
-            first = simplify(maximum(0, lower - self.k_start), c.ranges)
-            last = simplify(minimum(last, upper - self.k_start), c.ranges)
+        c, end = self.c, self.k_loop.extent - 1
+        lower, upper = self._while_flag(self.k_loop) if self.k_loop.variable in self.bounded else (Const(0), Const(end))
+        first = simplify(maximum(0, lower - self.k_start), c.ranges)
+        last = simplify(minimum(self.k_block - 1, end - self.k_start, upper - self.k_start), c.ranges)
         inner = Loop(self.k, first, last, self.k_block)
         loops = tuple(
             inner if x is self.k_loop else replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1
         )
         flat = substitute(self._flat(self.k_block), {self.k_loop.variable: self.k})
         depth = self.depth // self.k_loop.extent * self.k_block
-        return loops, (flat, depth), Renamer(renaming, c.ranges, {}).node(node)
+        return loops, (flat, depth), Renamer({self.k_loop.variable: self.k_start + self.k}, c.ranges, {}).node(node)
 
     def _walks_along_rows(self) -> bool:
         """True when the left operand lies transposed: consecutive along m, and not along any depth loop."""
@@ -187,14 +179,11 @@ class Packing(Roles):
 
     def _expands(self) -> bool:
         """True when packing for all tasks would make a window's operand much larger than what it is read from."""
-        c = self.c
         depth = set(self._depth_variables())
         if not any(depth & {*e.variables} and {*e.variables} - depth for e in expressions(self.right)):
             return False
         read = sum(x.value.tensor.size_elems for x in loads([self.right]))
-        shape = self.value.shape
-        moved = prod(shape[k] for k, e in enumerate(c.index) if any(v in self.in_right for v in e.variables))
-        return moved * self.depth > 2 * read
+        return self._columns_of_right * self.depth > 2 * read
 
     def _is_packed_once(self) -> bool:
         """Whether tasks that copy what they read copy it once: each has all rows, so that no other one reads the same columns.
@@ -226,18 +215,17 @@ class Packing(Roles):
         moved |= self.blocks > 1 and self._is_packed_once()
         if self.kernel.together > 1 or (not moved and deep):
             return None
-        element, columns = self._kept_element(self.right, 1), blocks(as_expr(self.n.variable), self.n.extent, self.nr)
-        if not moved:
-            loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1)
-            layout = panels(element, (), *columns, (self._flat(), self.depth), c.ranges)
-            nest = self._staged("right", Scope.THREAD, layout, (*loops, self.n), self.right)
-            return replace(self._in_panels(nest, Const(0), self._row_major(self.nr)), fill=(nest,))
-        loops, flat, node = self._block_of(self.right)
+        whole = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1)
+        loops, flat, node = self._block_of(self.right) if moved else (whole, (self._flat(), self.depth), self.right)
+        columns = blocks(as_expr(self.n.variable), self.n.extent, self.nr)
+        layout = panels(self._kept_element(self.right, 1), (), *columns, flat, c.ranges)
         # A window's short rows stay outside: the columns make vectors, also where the window moves by several elements.
-        fixed = bool(loops) and loops[-1].extent < SHORT_RUN
-        nest = self._staged("right", Scope.THREAD, panels(element, (), *columns, flat, c.ranges), (*loops, self.n), node, fixed)
+        fixed = moved and bool(loops) and loops[-1].extent < SHORT_RUN
+        nest = self._staged("right", Scope.THREAD, layout, (*loops, self.n), node, fixed)
+        if not moved:
+            return replace(self._in_panels(nest, Const(0), self._row_major(self.nr)), fill=(nest,))
         # The address of a block's first row counts from the block, not from the first k of all.
-        base = simplify(self.k_start * (-self.nr), c.ranges) if self.blocks > 1 else Const(0)
+        base = simplify(self.k_start * (-self.nr), c.ranges)
         return replace(self._in_panels(nest, base, self._row_major(self.nr, self.k_block)), fill_block=(nest,))
 
     def _in_panels(self, nest: Nest, base: Expr, steps: Mapping[Var, int]) -> Place:
@@ -250,29 +238,23 @@ class Packing(Roles):
         """The right operand comes from memory: it is put into panels once, before all tasks."""
         c, found = self.c, self._panels()
         bands, runs, steps = self._steps_ahead()
-        found = replace(found, tiles=(*bands, *found.tiles))
-        stores: list[Store] = []
-        nest: Nest | None = None
-        for flat, renaming in steps:
-            node = self._at(self.right, found.index, renaming)
-            if node is None:
-                return self._pack_in_task()
-            if found.first is None:
-                return None
-            layout = panels(
-                self._kept_element(self.right, 1), found.around, found.panel, found.column, (flat, self.filled), c.ranges,
-                self.kernel.together,
-            )  # fmt: skip
-            node = self._or_zero(node, flat)
-            loops = (*runs, found.columns)
-            nest = stage_into(nest.stores[0].buffer, layout, loops, node) if nest is not None else self._staged(
-                "right", Scope.SHARED, layout, loops, node
-            )
-            stores += nest.stores
-        assert nest is not None and found.first is not None
-        nest = replace(nest, stores=tuple(stores))
-        self.prepass.append(self._turned(found.tiles, runs, nest) or self._copied(found.tiles, runs, nest))
-        buffer = nest.stores[0].buffer
+        nodes = [self._at(self.right, found.index, renaming) for _, renaming in steps]
+        if None in nodes:
+            return self._pack_in_task()
+        if found.first is None:
+            return None
+        element, tiles = self._kept_element(self.right, 1), (*bands, *found.tiles)
+        layouts = [
+            panels(element, found.around, found.panel, found.column, (flat, self.filled), c.ranges, self.kernel.together)
+            for flat, _ in steps
+        ]
+        buffer = self._scratch("right", Scope.SHARED, layouts[0])
+        stores = [
+            Store(None, buffer, layout.at, self._or_zero(node, flat))
+            for layout, node, (flat, _) in zip(layouts, nodes, steps, strict=True) if node is not None
+        ]  # fmt: skip
+        nest = Nest((*runs, found.columns), tuple(stores))
+        self.prepass.append(self._turned(tiles, runs, nest) or self._copied(tiles, runs, nest))
         first = (*found.first, *(Const(0) for _ in buffer.shape[len(found.first) :]))
         return self._in_panels(nest, address(buffer, first, c.ranges), self._row_major(self.nr))
 
@@ -283,7 +265,6 @@ class Packing(Roles):
         panels are, where memory runs along the columns: a panel's part of a row is half a line, and each row is in another page.
         """
         c, together = self.c, self.kernel.together
-        runs: list[Loop] = []
         if together > 1:
             groups = self.filled // together
             size = groups if self._runs_along_depth() else min(groups, BAND_GROUPS)
@@ -295,19 +276,14 @@ class Packing(Roles):
                 inner = replace(inner, upper=simplify(minimum(size - 1, groups - 1 - band.variable * size), c.ranges))
             places = [group * together + part for part in range(together)]
             return bands, [inner], [(e, self._depth_index(e)) for e in places]
-        renaming: dict[Var, Expr] = {}
-        for number, x in enumerate(self.depth_loops):
-            moved = counted(f"kp{number}_{self.tag}", x.extent, c.ranges)
-            renaming[x.variable] = as_expr(moved.variable) if x.extent > 1 else Const(0)
-            if x.extent > 1:
-                runs.append(moved)
-        return [], runs, [(substitute(self._flat(), renaming), renaming)]
+        runs = [counted(f"kp{number}_{self.tag}", x.extent, c.ranges) for number, x in enumerate(self.depth_loops)]
+        at = zip(self.depth_loops, runs, strict=True)
+        renaming: dict[Var, Expr] = {x.variable: as_expr(y.variable) if x.extent > 1 else Const(0) for x, y in at}
+        return [], [x for x in runs if x.extent > 1], [(substitute(self._flat(), renaming), renaming)]
 
     def _runs_along_depth(self) -> bool:
         """Whether the right operand is consecutive along k, and not along the columns."""
-        if not isinstance(self.right, Load):
-            return False
-        place = in_place(self.right, self._buffer(self.right), [self.n.variable, *self._depth_variables()], self.c.ranges)
+        place = self._in_place(self.right, [self.n.variable, *self._depth_variables()])
         return place is not None and place.steps[self.n.variable] != 1
 
     def _panels(self) -> _Panels:
@@ -361,10 +337,11 @@ class Packing(Roles):
         node, columns = nest.stores[0].node, nest.loops[-1]
         if len(nest.stores) > 1 or not isinstance(node, Load):
             return None
-        source = self._buffer(node)
-        place = in_place(node, source, [columns.variable, *(x.variable for x in runs)], self.c.ranges)
+        place = self._in_place(node, [columns.variable, *(x.variable for x in runs)])
         run = None if place is None else next((x for x in runs if place.steps[x.variable] == 1), None)
-        turn = turn_of(nest, columns, run, source, self.c.ranges) if run is not None and run.extent >= LEAST_TURN else None
+        if run is None or run.extent < LEAST_TURN:
+            return None
+        turn = turn_of(nest, columns, run, self._buffer(node), self.c.ranges)
         return None if turn is None else Phase((*tiles, *((x.variable, x.extent) for x in runs if x is not run)), (turn,))
 
     def _copied(self, tiles: Sequence[tuple[Var, int]], runs: Sequence[Loop], nest: Nest) -> Phase:

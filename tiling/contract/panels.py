@@ -14,7 +14,7 @@ from math import gcd, inf, prod
 
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Var, as_expr, minimum, simplify, substitute
-from tiling.contract.operands import Apart, Place, in_place, window_tile
+from tiling.contract.operands import Apart, Place, window_tile
 from tiling.contract.packing import Packing
 from tiling.contract.roles import DIRECT_ROW_BYTES, LoweredContraction
 from tiling.contract.table import Problem
@@ -131,9 +131,7 @@ class Contraction(Packing):
         """Whether the right operand is put into panels before all tasks: it lies otherwise, and does not grow by that."""
         if not isinstance(self.right, Load) or self._is_made_inside() or self.is_split or self.c.names.is_lean or self._expands():
             return False
-        wanted = [self.n.variable, *self._depth_variables()]
-        place = in_place(self.right, self._buffer(self.right), wanted, self.c.ranges)
-        return place is not None and place.steps[self.n.variable] != 1
+        return self._runs_along_depth()
 
     def _rows_of_task(self, left: Place, step: int, rows: Sequence[Loop]) -> tuple[Expr, int, Expr]:
         """(where the left operand of a task begins, how many rows are one run of it, the last of them)."""
@@ -221,9 +219,7 @@ class Contraction(Packing):
         )  # fmt: skip
         self.new_buffers.append(buffer)
         store = Store(self.value, c.buffers[self.value], c.index, Load(self.value, index, buffer))
-        base: Expr = Const(0)
-        for x in around:
-            base = base + x.variable * strides[x.variable]
+        base = sum((x.variable * strides[x.variable] for x in around), as_expr(0))
         nest = Nest(tuple(x for x in (*around, *rows, self.n) if any(x is y for y in self.loops)), (store,))
         of_its_own = len(index) != len(c.index) or any(a is not b for a, b in zip(index, c.index, strict=True))
         places = tuple(x.variable for x in inside) if of_its_own else ()
@@ -236,12 +232,11 @@ class Contraction(Packing):
             return rows, step
 
         def goes_on(x: Loop) -> bool:
-            m = prod(y.extent for y in rows)
-            whole = x not in rows and x.upper is Const(x.extent - 1)
+            m, whole = prod(y.extent for y in rows), x.upper is Const(x.extent - 1)
             return whole and left.steps.get(x.variable) == step * m and self.out_steps[x.variable] == out_step * m
 
-        while (x := next(filter(goes_on, self.row_loops), None)) is not None:
-            rows = [x, *rows]
+        while (x := next((x for x in self.row_loops if x not in rows and goes_on(x)), None)) is not None:
+            rows.insert(0, x)
         return rows, step
 
     # ------------------------------------------------------------ operands
@@ -265,13 +260,9 @@ class Contraction(Packing):
     def _tile(self, node: Node, role: str, other: Var) -> Place | None:
         """The operand as a window's tile, whose innermost dimension a right operand's columns must run along."""
         c = self.c
-        memo: dict[Node, frozenset[Var]] = {}
-        inside = node_variables(node, memo)
+        inside = node_variables(node, {})
         local = [x for x in (*self.loops, *self.depth_loops) if x.variable in inside]
-        if not all(x.is_whole for x in local):
-            return None
-        read = next(iter(loads([node])), None)
-        if read is None or any(x.variable not in c.ranges for x in local):
+        if not all(x.is_whole and x.variable in c.ranges for x in local) or not loads([node]):
             return None
         element = self._kept_element(node, 0 if role == "left" else 1)
         stored = element_type("f32") if self._is_narrow(element) else element
@@ -280,36 +271,29 @@ class Contraction(Packing):
             self.scratch(role), f"{role}_{self.tag}", stored, node, local, c.buffers, c.ranges, lanes,
             c.machine.l2_bytes // 2,
         )  # fmt: skip
-        if place is None:
+        if place is None or (role == "right" and place.steps.get(other) != 1):
             return None
-        wanted = [x.variable for x in (*self.row_loops, *self.depth_loops)]
-        steps = {**dict.fromkeys(wanted, 0), **place.steps}
-        base = place.base
-        for x in self.around:
-            if x not in self.row_loops:
-                base = base + x.variable * place.steps.get(x.variable, 0)
-        if role == "right" and place.steps.get(other) != 1:
-            return None
+        steps = {**{x.variable: 0 for x in (*self.row_loops, *self.depth_loops)}, **place.steps}
+        moved = [x.variable for x in self.around if x not in self.row_loops]
+        base = sum((v * place.steps.get(v, 0) for v in moved), place.base)
         self.new_buffers.append(place.buffer)
         return replace(place, base=base, steps=steps)
 
     # ------------------------------------------------------------ the right operand
 
     def _right(self) -> Place | None:
-        c, node = self.c, self.right
-        if isinstance(node, Load):
-            buffer = self._buffer(node)
-            place = in_place(node, buffer, [self.n.variable, *self._depth_variables()], c.ranges)
-            if place is not None and self.kernel.along and place.steps[self.k_loop.variable] == 1:
-                return replace(place, panel_stride=place.steps[self.n.variable])
-            if place is not None and not self.kernel.needs_runs and place.steps[self.n.variable] == 1:
-                steps = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1]
-                item = buffer.element.itemsize_bytes
-                near = abs(steps[-1]) * item <= DIRECT_ROW_BYTES and self._stays_cached(abs(steps[-1]) * item, item)
-                made = buffer.scope in (Scope.THREAD, Scope.SHARED)  # a tile, or a copy for all residues
-                if made or near or self.depth <= SHALLOW or self._is_read_once():
-                    return replace(place, panel_stride=self.nr)
-        tile = None if self.kernel.needs_runs else self._tile(node, "right", self.n.variable)
+        c = self.c
+        place = self._in_place(self.right, [self.n.variable, *self._depth_variables()])
+        if place is not None and self.kernel.along and place.steps[self.k_loop.variable] == 1:
+            return replace(place, panel_stride=place.steps[self.n.variable])
+        if place is not None and not self.kernel.needs_runs and place.steps[self.n.variable] == 1:
+            item = place.buffer.element.itemsize_bytes
+            row_bytes = abs([place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]) * item
+            near = row_bytes <= DIRECT_ROW_BYTES and self._stays_cached(row_bytes, item)
+            made = place.buffer.scope in (Scope.THREAD, Scope.SHARED)  # a tile, or a copy for all residues
+            if made or near or self.depth <= SHALLOW or self._is_read_once():
+                return replace(place, panel_stride=self.nr)
+        tile = None if self.kernel.needs_runs else self._tile(self.right, "right", self.n.variable)
         if tile is not None:
             return replace(tile, panel_stride=self.nr)
         if self._is_made_inside() or self.is_split or self._expands() or not any(x is self.n for x in c.loops):
@@ -335,9 +319,7 @@ class Contraction(Packing):
 
     def _uses(self) -> float:
         """How many blocks of rows a panel is read for."""
-        shape = self.value.shape
-        columns = prod(n for n, e in zip(shape, self.c.index, strict=True) if any(v in self.in_right for v in e.variables))
-        return prod(shape) / (self.mr * columns)
+        return prod(self.value.shape) / (self.mr * self._columns_of_right)
 
     def _is_read_once(self) -> bool:
         """True when there are so few rows that the right operand would be packed for one use, or few uses of what lies well."""

@@ -9,19 +9,20 @@ A product of a hole's zero with an infinity or NaN is NaN: whoever asks sees to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, lcm, prod
 
 from hlo.access import Condition
-from hlo.types import ElementType, element_type
+from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, simplify
 from tiling.contract.operands import in_place
 from tiling.contract.roles import ContractionContext
+from tiling.loops.affine import linear
 from tiling.loops.domains.conditions import is_hole, settled, within
 from tiling.loops.domains.split_domain import Part, Rewriting, residue_class
-from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, has_runtimes, node_variables
+from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, constant, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, Contract, Loop, Nest, Phase, Scope, Step, Store
 from tiling.loops.staging import row_major, stage_into
 from tiling.loops.variables import counted
@@ -113,47 +114,39 @@ def residues_of(c: ContractionContext) -> Residues | None:
             return None
         part = _Part(c, periods, taken[0] if taken else at, f"_{len(found)}")
         found.append(part.contraction() if taken else part.zeros())
-    made = _with_one_tile(c, found)
-    return _with_one_copy(c, made, next(k for k, n in enumerate(c.nodes) if holes_in((n,)))) if len(found) > 1 else made
+    side = next(k for k, n in enumerate(c.nodes) if holes_in((n,)))
+    made = _with_one_tile(c, found, side)
+    return _with_one_copy(c, made, 1 - side) if len(found) > 1 else made
 
 
-def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | Nest]) -> Residues:
+def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | Nest], side: int) -> Residues:
     """The residues with one copy of what their windows read, if they read it with padding: zeros, as the padding is."""
     contractions = [p for p in parts if isinstance(p, ContractionContext)]
     plain = Residues(tuple(parts))
-    side = next(k for k, n in enumerate(c.nodes) if holes_in((n,)))
     if not any(isinstance(p.nodes[side], Choose) for p in contractions):
         return plain
-    reads = [_padded_read(p.nodes[side], c.ranges) for p in contractions]
-    first = reads[0]
-    local = {x.variable for p in contractions for x in (*p.loops, *p.depth)}
-    if first is None or any(r is None or r.value is not first.value for r in reads):
+    found = {p: _padded_read(p.nodes[side], c.ranges) for p in contractions}
+    reads = {p: r for p, r in found.items() if r is not None}
+    first = next(iter(reads.values()), None)
+    local = [*dict.fromkeys(x.variable for p in contractions for x in (*p.loops, *p.depth))]
+    if first is None or len(reads) < len(found) or any(r.value is not first.value for r in reads.values()):
         return plain
     source = first.buffer or c.buffers[first.value]
     lows: list[Expr] = []
     sizes: list[int] = []
-    for along in zip(*(r.index for r in reads if r is not None), strict=True):
-        spans, starts = [], set()
-        for e in along:
-            inside: Expr = as_expr(e.constant)
-            for atom, k in e.terms:
-                if atom in local:
-                    inside = inside + atom * k
-            if local & {*(e - inside).variables}:
-                return plain
-            spans.append(interval(inside, c.ranges))
-            starts.add(simplify(e - inside, c.ranges))
-        if len(starts) > 1:
+    for along in zip(*(r.index for r in reads.values()), strict=True):
+        rests = [None if at is None else at[0] - at[0].constant for at in (linear(e, local) for e in along)]
+        starts = {simplify(e, c.ranges) for e in rests if e is not None}
+        if None in rests or len(starts) > 1:
             return plain
+        spans = [interval(e - rest, c.ranges) for e, rest in zip(along, rests, strict=True) if rest is not None]
         low, high = min(s.lower for s in spans), max(s.upper for s in spans)
         lows.append(simplify(starts.pop() + low, c.ranges))
         sizes.append(high - low + 1)
     element = element_type("f32") if source.element.name in ("bf16", "f16") else source.element
     tag = c.names.stage(c.stage)
-    around, index = [], []
-    for k, (start, n) in enumerate(zip(lows, sizes, strict=True)):
-        around.append(counted(f"w{k}_{tag}", n, c.ranges))
-        index.append(simplify(start + around[-1].variable, c.ranges))
+    around = [counted(f"w{k}_{tag}", n, c.ranges) for k, n in enumerate(sizes)]
+    index = [simplify(start + x.variable, c.ranges) for start, x in zip(lows, around, strict=True)]
     layout = row_major(element, list(zip(index, sizes, strict=True)), lows)
     layout = layout.with_rows_apart(c.machine.lanes(element.itemsize_bytes))
     tile = layout.buffer(c.names.scratch(c.stage.values[0], "window"), Scope.THREAD)
@@ -163,13 +156,20 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
     zero = Scalar(source.element.dtype.type(0), source.element)
     node = settled(Choose(inside_of, Load(first.value, tuple(index), first.buffer), zero), lambda x: within(x, c.ranges))
     fill = stage_into(tile, layout, around, node)
+    return Residues(_reading(parts, side, lambda p: Load(reads[p].value, reads[p].index, tile)), (fill,), (tile,))
 
-    def from_tile(p: ContractionContext, r: Load) -> ContractionContext:
-        read = Load(r.value, r.index, tile)
-        return replace(p, nodes=tuple(read if k == side else n for k, n in enumerate(p.nodes)))
 
-    made = iter(from_tile(p, r) for p, r in zip(contractions, reads, strict=True) if r is not None)
-    return Residues(tuple(next(made) if isinstance(p, ContractionContext) else p for p in parts), (fill,), (tile,))
+def _reading(
+    parts: Sequence[ContractionContext | Nest], side: int, read: Callable[[ContractionContext], Load]
+) -> tuple[ContractionContext | Nest, ...]:
+    """The parts, whose contractions read the factor on a side otherwise."""
+
+    def other(p: ContractionContext | Nest) -> ContractionContext | Nest:
+        if isinstance(p, Nest):
+            return p
+        return replace(p, nodes=tuple(read(p) if k == side else n for k, n in enumerate(p.nodes)))
+
+    return tuple(map(other, parts))
 
 
 def _with_one_copy(c: ContractionContext, found: Residues, side: int) -> Residues:
@@ -177,7 +177,7 @@ def _with_one_copy(c: ContractionContext, found: Residues, side: int) -> Residue
 
     copy[k, n] = factor[k, n] for all summed indices k, those of every residue, and n last.
     """
-    node, index, tag = c.nodes[1 - side], c.index, c.names.stage(c.stage)
+    node, index, tag = c.nodes[side], c.index, c.names.stage(c.stage)
     if not isinstance(node, Load) or c.is_member(node.value) or node.buffer is not None:
         return found
     source, shape = c.buffers[node.value], c.stage.values[0].shape
@@ -186,18 +186,14 @@ def _with_one_copy(c: ContractionContext, found: Residues, side: int) -> Residue
     place = in_place(node, source, [c.loops[k].variable for k in moving], c.ranges)
     if not moving or place is None or 1 in place.steps.values():
         return found
-    renaming: dict[Var, Expr] = {}
-    loops: list[Loop] = []
-    for k in moving:
-        loops.append(counted(f"n{k}_{tag}_copy", shape[k], c.ranges))
-        renaming[c.loops[k].variable] = simplify(loops[-1].variable - (index[k] - c.loops[k].variable), c.ranges)
-    depth: list[Loop] = []
+    loops = [counted(f"n{k}_{tag}_copy", shape[k], c.ranges) for k in moving]
     # The window's loops outside of the channels': rows of a residue then lie as near each other as they can.
     split = {v for h in holes_in(c.nodes) for v in h.expression.variables}
     summed = sorted(c.depth, key=lambda x: x.variable not in split)
-    for number, x in enumerate(summed):
-        depth.append(counted(f"k{number}_{tag}_copy", x.extent, c.ranges))
-        renaming[x.variable] = as_expr(depth[-1].variable)
+    depth = [counted(f"k{number}_{tag}_copy", x.extent, c.ranges) for number, x in enumerate(summed)]
+    renaming = {x.variable: as_expr(y.variable) for x, y in zip(summed, depth, strict=True)}
+    for k, x in zip(moving, loops, strict=True):
+        renaming[c.loops[k].variable] = simplify(x.variable - (index[k] - c.loops[k].variable), c.ranges)
     copied = Renamer(renaming, c.ranges, {}).node(node)
     own = {x.variable for x in (*depth, *loops)}
     if not own.issuperset(node_variables(copied, {})) or prod(x.extent for x in loops[-1:]) < c.machine.lanes(4):
@@ -207,14 +203,11 @@ def _with_one_copy(c: ContractionContext, found: Residues, side: int) -> Residue
     outer = max(depth, key=lambda x: x.extent)
     nest = stage_into(copy, layout, [x for x in (*depth, *loops) if x is not outer], copied)
     phase = Phase(((outer.variable, outer.extent),), (nest,))
-    parts: list[ContractionContext | Nest] = []
-    for p in found.parts:
-        if isinstance(p, ContractionContext):
-            where = (*(p.summed[x.variable] for x in summed), *(p.index[k] for k in moving))
-            read = Load(node.value, where, copy)
-            p = replace(p, nodes=tuple(n if k == side else read for k, n in enumerate(p.nodes)))
-        parts.append(p)
-    return replace(found, parts=tuple(parts), buffers=(*found.buffers, copy), ahead=(phase,))
+
+    def read(p: ContractionContext) -> Load:
+        return Load(node.value, (*(p.summed[x.variable] for x in summed), *(p.index[k] for k in moving)), copy)
+
+    return replace(found, parts=_reading(found.parts, side, read), buffers=(*found.buffers, copy), ahead=(phase,))
 
 
 def _padded_read(node: Node, ranges: Mapping[Var, Interval]) -> Load | None:
@@ -248,14 +241,13 @@ class _Part:
 
     def __init__(self, c: ContractionContext, periods: Mapping[Var, int], at: Mapping[Var, int], suffix: str) -> None:
         self.c, self.suffix = c, suffix
-        self.made: dict[Var, Loop] = {}
-        values: dict[Var, Expr] = {}
-        for x in (*c.loops, *c.depth):
-            if x.variable in at:
-                part = residue_class(x, periods[x.variable], at[x.variable], Var(x.variable.name + suffix), c.ranges)
-                (self.made[x.variable],) = part.loops
-                values.update(part.at)
+        cut = [x for x in (*c.loops, *c.depth) if x.variable in at]
+        parts = [
+            residue_class(x, periods[x.variable], at[x.variable], Var(x.variable.name + suffix), c.ranges) for x in cut
+        ]  # fmt: skip
+        self.made = {x.variable: p.loops[0] for x, p in zip(cut, parts, strict=True)}
         c.ranges.update({x.variable: Interval(0, x.extent - 1) for x in self.made.values()})
+        values = {v: e for p in parts for v, e in p.at.items()}
         self.on = Rewriting(Part(tuple(self.made.values()), {}, values), c.ranges)
 
     def contraction(self) -> ContractionContext:
@@ -269,10 +261,7 @@ class _Part:
     def zeros(self) -> Nest:
         """What no product adds to."""
         value = self.c.stage.values[0]
-        element = value.tensor.element
-        assert isinstance(element, ElementType)
-        zero = Scalar(element.dtype.type(0), element)
-        store = Store(value, self.c.buffers[value], self.on.index(self.c.index), zero)
+        store = Store(value, self.c.buffers[value], self.on.index(self.c.index), constant(0, value))
         return Nest(self._loops(self.c.loops), stores=(store,))
 
     def _loops(self, loops: Sequence[Loop]) -> tuple[Loop, ...]:

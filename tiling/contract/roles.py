@@ -13,7 +13,7 @@ from math import prod
 from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
-from tiling.contract.operands import in_place, split_by_groups
+from tiling.contract.operands import Place, in_place, split_by_groups
 from tiling.contract.table import Row, Types
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, Renamer, loads, node_variables
@@ -109,9 +109,8 @@ class Roles:
             return False
         depth = [x.variable for x in self.depth_loops if x.extent > 1]
         for x in self.around:
-            place = in_place(self.right, self._buffer(self.right), [x.variable, n.variable, *depth], c.ranges)
-            whole = x.is_whole and n.is_whole
-            if place is None or not whole or not depth or x in self.row_loops:
+            place = self._in_place(self.right, [x.variable, n.variable, *depth])
+            if place is None or not (x.is_whole and n.is_whole) or not depth or x in self.row_loops:
                 continue
             steps = place.steps
             goes_on = self.out_steps[x.variable] == steps[x.variable] == n.extent and steps[n.variable] == 1
@@ -121,15 +120,9 @@ class Roles:
             v = both.variable
             self.column_dimensions = self._dimensions(n)
             loops = tuple(both if y is n else y for y in self.loops if y is not x)
-            self._over(loops, {x.variable: v // n.extent, n.variable: v % n.extent})
+            self._run_over(loops, {x.variable: v // n.extent, n.variable: v % n.extent})
             return True
         return False
-
-    def _over(self, loops: tuple[Loop, ...], values: Mapping[Var, Expr]) -> None:
-        """The contraction over other loops, in terms of which its own have values."""
-        c, rename = self.c, Renamer(values, self.c.ranges, {})
-        self.loops, self.is_split = loops, True
-        self.c = replace(c, loops=loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
 
     def _addressed(self) -> list[frozenset[Var]] | None:
         """The variables that each factor reads, once the result's address has its base and steps; None where it has none."""
@@ -152,31 +145,31 @@ class Roles:
         better = self._better_columns(alone, columns)
         if not columns and better is None:
             return False
-        self.n = better or columns[0]
-        self.swapped = self.n in alone[0]
-        rows = alone[1 if self.swapped else 0]
+        n = better or columns[0]
+        swapped = n in alone[0]
+        rows = alone[1 if swapped else 0]
         if not rows:
             # One row by a window that is read again and again: still better kept in registers than summed in memory.
-            read = next(iter(loads([c.nodes[0 if self.swapped else 1]])), None)
+            read = next(iter(loads([c.nodes[0 if swapped else 1]])), None)
             steps = {} if read is None else dict(address(self._buffer(read), read.index, c.ranges).terms)
             if sum(x.extent > 1 for x in c.depth) < 2 or prod(x.extent for x in c.depth) < LEAST_WINDOW_DEPTH:
                 return False
-            if steps.get(self.n.variable) != 1:
+            if steps.get(n.variable) != 1:
                 return False
             rows = [self._single("row")]
-        if self.n.variable in self.members:
-            self.column_dimensions = self._dimensions(self.members[self.n.variable])
-        self._take(max(rows, key=lambda x: x.extent), rows, reads)
+        if n.variable in self.members:
+            self.column_dimensions = self._dimensions(self.members[n.variable])
+        self._take(max(rows, key=lambda x: x.extent), n, rows, swapped, reads)
         return True
 
-    def _take(self, m: Loop, rows: list[Loop], reads: Sequence[frozenset[Var]]) -> None:
-        """What follows from the columns' loop, which is chosen, from the rows' and from what the factors read."""
-        c = self.c
-        self.m, self.row_loops = m, rows
-        self.left, self.right = (c.nodes[1], c.nodes[0]) if self.swapped else (c.nodes[0], c.nodes[1])
-        self.in_right = reads[0 if self.swapped else 1]
-        self.around = tuple(x for x in self.loops if x is not self.m and x is not self.n and not x.runs_once)
-        self.depth = prod(x.extent for x in c.depth)
+    def _take(self, m: Loop, n: Loop, rows: list[Loop], swapped: bool, reads: Sequence[frozenset[Var]]) -> None:
+        """Gives the loops their roles; with `swapped` factors the second one is the left."""
+        nodes = self.c.nodes
+        self.m, self.n, self.row_loops, self.swapped = m, n, rows, swapped
+        self.left, self.right = (nodes[1], nodes[0]) if swapped else (nodes[0], nodes[1])
+        self.in_right = reads[0 if swapped else 1]
+        self.around = tuple(x for x in self.loops if x is not m and x is not n and not x.runs_once)
+        self.depth = prod(x.extent for x in self.c.depth)
         self.depth_loops = self._depth_order()
         self._flatten()
 
@@ -206,7 +199,7 @@ class Roles:
             if self.c.suffix and isinstance(node, Load) and self._buffer(node).scope is Scope.THREAD:
                 return False, False, 0
             wanted = [x.variable, *(d.variable for d in self.c.depth)]
-            place = in_place(node, self._buffer(node), wanted, self.c.ranges) if isinstance(node, Load) else None
+            place = self._in_place(node, wanted)
             return place is not None and place.steps[x.variable] == 1, place is not None, min(self._whole_extent(x), 4 * lanes)
 
         if self.c.ends:
@@ -230,11 +223,17 @@ class Roles:
             if parts is None:
                 continue
             g, j = parts
-            self.members[j.variable] = x
             loops = tuple(part for y in self.loops for part in (parts if y is x else (y,)))
-            self._over(loops, {x.variable: g.variable * j.extent + j.variable})
+            self._run_over(loops, {x.variable: g.variable * j.extent + j.variable})
+            self.members[j.variable] = x
             return True
         return False
+
+    def _run_over(self, loops: tuple[Loop, ...], at: Mapping[Var, Expr]) -> None:
+        """The contraction over loops in place of others, whose variables `at` gives in terms of theirs."""
+        rename, c = Renamer(at, self.c.ranges, {}), self.c
+        self.loops, self.is_split = loops, True
+        self.c = replace(c, loops=loops, index=rename.index(c.index), nodes=tuple(map(rename.node, c.nodes)))
 
     def _depth_order(self) -> tuple[Loop, ...]:
         """The depth loops, the one with the smallest step in the left operand last: a flat depth index walks along memory."""
@@ -253,7 +252,7 @@ class Roles:
         variables = [x.variable for x in loops]
         steps = []
         for node in (self.left, self.right) if len(loops) > 1 else ():
-            place = in_place(node, self._buffer(node), variables, c.ranges) if isinstance(node, Load) else None
+            place = self._in_place(node, variables)
             if place is None or place.buffer.scope is Scope.THREAD:
                 return
             steps.append([place.steps[v] for v in variables])
@@ -267,16 +266,17 @@ class Roles:
 
     def _cut_depth(self) -> None:
         """Blocks of k, from the shapes alone: sums are made in the same order whatever the tiles are."""
-        self.k_loop = next(x for x in reversed(self.depth_loops) if x.extent > 1)
-        self.k_block = self._depth_block(self.k_loop.extent, self.depth // self.k_loop.extent)
-        self.blocks = -(-self.k_loop.extent // self.k_block)
+        self.k_loop = [x for x in self.depth_loops if x.extent > 1][-1]
+        k = self.k_loop.extent
+        self.k_block = self._size_of_blocks(k)
+        self.blocks = -(-k // self.k_block)
         self.k_start, self.k = Var(f"k0_{self.tag}"), Var(f"k_{self.tag}")
         self.c.ranges[self.k_start] = Interval(0, (self.blocks - 1) * self.k_block)
         self.c.ranges[self.k] = Interval(0, self.k_block - 1)
         self.packs_left = False
 
-    def _depth_block(self, k: int, around: int) -> int:
-        """How many steps of the innermost depth loop are one block, where the others make `around` steps."""
+    def _size_of_blocks(self, k: int) -> int:
+        around = self.depth // k
         if self.depth <= (self.row.window_block if around > 1 else self.row.depth_block):
             return k
         blocks = max(1, min(-(-self.depth // self.row.depth_block), k // 64))
@@ -293,6 +293,16 @@ class Roles:
 
     def _buffer(self, load: Load) -> Buffer:
         return load.buffer or self.c.buffers[load.value]
+
+    def _in_place(self, node: Node, wanted: Sequence[Var]) -> Place | None:
+        """A node that is read where it lies, by steps of the wanted variables; None for any other."""
+        return in_place(node, self._buffer(node), wanted, self.c.ranges) if isinstance(node, Load) else None
+
+    @property
+    def _columns_of_right(self) -> int:
+        """How many columns of the right operand there are: of the result's dimensions that move it."""
+        moved = [any(v in self.in_right for v in e.variables) for e in self.c.index]
+        return prod(n for n, moves in zip(self.value.shape, moved, strict=True) if moves)
 
     # ------------------------------------------------------------ the depth
 

@@ -87,6 +87,13 @@ def _shown(f: FoldStep, places: Sequence[int], ranges: Mapping[Var, Interval]) -
     groups = _groups(body)
     if len(groups) == 1:
         return _of_body(body, f.nodes, f.inits, places, ranges)
+    return _of_several(f, body, groups, places, ranges)
+
+
+def _of_several(
+    f: FoldStep, body: Block, groups: Sequence[tuple[int, ...]], places: Sequence[int], ranges: Mapping[Var, Interval]
+) -> Monoid | Declined:
+    """What holds for a body that does several folds, each for some of the values."""
     found: list[Monoid] = []
     for group in groups:
         part = _part(body, group)

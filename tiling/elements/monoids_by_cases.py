@@ -86,9 +86,7 @@ def _only_chooses(body: Block) -> bool:
         if name == "compare":
             if op.attr("comparison_direction") not in COMPARED or _is_total(op):
                 return False
-        elif name == "select":
-            pass
-        elif name not in LOGIC or not all(_is_boolean(v) for v in op.operands):
+        elif name != "select" and not (name in LOGIC and all(_is_boolean(v) for v in op.operands)):
             return False
     known = set(body.arguments) | {r for op in body.ops[:-1] for r in op.results}
     return all(v in known for op in body.ops for v in op.operands)

@@ -24,13 +24,13 @@ from typing import Any
 from hlo.errors import TilewrightError
 from hlo.module import Value
 from hlo.text import parse
+from tiling.cost_model import CostModel, model_of
 from tiling.files.loops import LoopsError, Table
 from tiling.files.parse_loops import schedule_of
 from tiling.files.record import parsed_record, record_of
 from tiling.loops.ir import Nest
 from tiling.machine import Machine
 from tiling.passing import skipped
-from tiling.planning.cost import CostModel, has_own_model
 from tiling.planning.edit import with_loop_order, with_schedules
 from tiling.planning.model import Plan, save_plan
 from tiling.planning.planner import all_ops, plan
@@ -61,7 +61,7 @@ def plan_text(made: Plan) -> str:
         "module": str(made.module),
         "entry": made.program.name,
         "machine": {f.name: getattr(made.machine, f.name) for f in fields(Machine)},
-        "cost_model": has_own_model(made.machine),
+        "cost_model": model_of(made.machine) is not None,
         "rules": names[0],
         "skipped": sorted(skipped()),
         "record": record_of(made),

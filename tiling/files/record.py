@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hlo.module import Op
+from tiling.cost_model import Estimate
 from tiling.loops.stage import Stage
-from tiling.planning.cost import Estimate
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
 
 __all__ = ["Record", "parsed_record", "record_of"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from indexing.caches import Memo
 from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
-from tiling.loops.ir import Buffer
+from tiling.loops.element_ir import Load, Node, all_nodes, own_expressions
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
-__all__ = ["address", "linear", "never_empty", "reads_long_runs", "step_along", "steps_along", "when"]
+__all__ = ["address", "expressions_below", "linear", "never_empty", "reads_long_runs", "rows_of_results", "step_along",
+           "steps_along", "when"]  # fmt: skip
 
 LONG_RUN_BYTES = 1 << 17
 _STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
@@ -31,6 +33,16 @@ def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval
     for i, o, s in zip(at, buffer.origin, buffer.strides, strict=True):
         total = total + simplify(i - o, ranges) * s
     return _ADDRESSES.keep(key, simplify(total, ranges))
+
+
+def expressions_below(
+    roots: Sequence[Node], buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]
+) -> list[Expr]:
+    """Every address that is read for some nodes, every condition, every index that is used as a number."""
+    found: list[Expr] = []
+    for n in all_nodes(roots):
+        found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
+    return found
 
 
 def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None) -> int | None:
@@ -86,6 +98,13 @@ def _linear(e: Expr, wanted: tuple[Var, ...]) -> _Parts | None:
         else:
             rest = rest + atom * k
     return rest, tuple(counts.values())
+
+
+def rows_of_results(nest: Nest, least: int = 1) -> list[Loop]:
+    """The parallel loops, of at least so many iterations, along which the results of a nest's folds lie side by side."""
+    places = [(f.index, b.strides) for f in nest.folds for b in f.buffers]
+    rows = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent >= least]
+    return [x for x in rows if all(step_along(index, strides, x.variable) == 1 for index, strides in places)]
 
 
 def reads_long_runs(

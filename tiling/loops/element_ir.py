@@ -33,6 +33,7 @@ __all__ = [
     "Test",
     "all_nodes",
     "children",
+    "constant",
     "element_name",
     "has_runtimes",
     "loads",
@@ -123,6 +124,13 @@ class Scalar:
 Node = Load | Apply | Choose | Test | IndexNode | Scalar
 
 
+def constant(value: float, like: Value) -> Scalar:
+    """A number of the element type of `like`, which is not quantized."""
+    element = like.tensor.element
+    assert isinstance(element, ElementType)
+    return Scalar(element.dtype.type(value), element)
+
+
 def all_nodes(roots: Sequence[Node]) -> Iterator[Node]:
     """Some nodes and all that they are computed from, each once: a node before its operands, operands from left to right."""
     seen: set[Node] = set()
@@ -168,22 +176,6 @@ def unconditional_loads(roots: Sequence[Node]) -> list[Load]:
     return list(found.values())
 
 
-def operands_first(root: Node, memo: Mapping[Node, object]) -> Iterator[Node]:
-    """What a node is computed from and the node itself, operands first, without those that are in `memo`.
-
-    Whoever asks puts a node into `memo` before asking for the next one.
-    """
-    stack = [root]
-    while stack:
-        n = stack[-1]
-        waiting = [c for c in children(n) if c not in memo] if n not in memo else ()
-        stack.extend(waiting)
-        if not waiting:
-            stack.pop()
-            if n not in memo:
-                yield n
-
-
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes that a node is computed from, those of its runtime variables first."""
     if type(node) is Apply:  # asked for millions of times: of these classes there are no subclasses
@@ -192,6 +184,24 @@ def children(node: Node) -> tuple[Node, ...]:
         return ()
     of_runtimes = tuple([r.node for r in node.runtimes]) if node.runtimes else ()
     return (*of_runtimes, node.then, node.otherwise) if type(node) is Choose else of_runtimes
+
+
+def operands_first(
+    root: Node, memo: Mapping[Node, object], below: Callable[[Node], Sequence[Node]] = children
+) -> Iterator[Node]:
+    """What a node is computed from (what is `below` it) and the node itself, operands first, without those that are in `memo`.
+
+    Whoever asks puts a node into `memo` before asking for the next one.
+    """
+    stack = [root]
+    while stack:
+        n = stack[-1]
+        waiting = [c for c in below(n) if c not in memo] if n not in memo else ()
+        stack.extend(waiting)
+        if not waiting:
+            stack.pop()
+            if n not in memo:
+                yield n
 
 
 def runtimes_of(node: Node) -> tuple[Runtime, ...]:

@@ -31,7 +31,7 @@ from tiling.loops.affine import when
 from tiling.loops.buffers import make_buffer
 from tiling.loops.carry import Carry, going_on
 from tiling.loops.domains.box import Span
-from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, loads, rebuild
+from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, constant, loads, rebuild
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Sequential, Step, Store
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
@@ -40,7 +40,7 @@ from tiling.lower.masks import Masks
 from tiling.lower.member import Member
 from tiling.lower.neutral import same_node
 from tiling.lower.placing import FusionRequest
-from tiling.lower.rescaling import Rescaling, apply, constant, rescaling_of
+from tiling.lower.rescaling import Rescaling, apply, rescaling_of
 from tiling.machine import Machine
 
 __all__ = ["Online", "OnlineLowering", "find_online"]
@@ -87,6 +87,10 @@ class _Finder:
         self.member = whole.plan_of[maximum.values[0]]
         self.value = maximum.values[0]
         self.along: dict[Value, Var] = {}  # a value -> its loop along the maximum's dimension
+        self.sums: dict[Stage, Rescaling] = {}
+        self.divided: dict[Stage, Value | None] = {}
+        self.inlined: set[Stage] = set()  # what is computed where it is read, but for what a contraction reads in memory
+        self.kept: set[Stage] = set()
 
     def run(self) -> Online | Declined:
         m = self.member
@@ -97,38 +101,28 @@ class _Finder:
         if not start.element.is_float or start.element.name not in ("f32", "f64"):
             return Declined(f"running results are kept in f32 and f64, not in {start.element}")
         self.r = reductions[0]
-        dropped: set[Stage] = set()
-        sums: dict[Stage, Rescaling] = {}
-        divided: dict[Stage, Value | None] = {}
-        kept: set[Stage] = set()
         for p in self.whole.plans:
-            if p is m or not self._depends(p):
-                continue
-            found = self._classify(p, sums, divided, kept)
-            if isinstance(found, Declined):
-                return found
-            if found == "inlined":
-                dropped.add(p.stage)
-        if not sums:
+            fault = self._classify(p) if p is not m and self._depends(p) else None
+            if fault is not None:
+                return fault
+        if not self.sums:
             return Declined(NO_MAXIMUM)
-        dropped -= kept
+        dropped = self.inlined - self.kept
         if any(v in self.request.stored for s in dropped for v in s.values):
             return Declined("what is computed where it is read is a result of the fusion, too")
-        contracted = bool(divided) or any(
-            isinstance(p.stage.op.definition.semantics, SumOfProducts) for p in self.whole.plans
-        )
+        contracted = any(isinstance(p.stage.op.definition.semantics, SumOfProducts) for p in self.whole.plans)
         block = _block(self.r.extent, MOST_BLOCK_ELEMS[contracted])
         if block is None:
             return Declined(f"{self.r.extent} has no divisor that makes a block")
-        scale = 2.0 ** -ceil(log2(self.r.extent)) if any(v is not None for v in divided.values()) else 1.0
+        scale = 2.0 ** -ceil(log2(self.r.extent)) if any(v is not None for v in self.divided.values()) else 1.0
         request = replace(
             self.request, stages=tuple(s for s in self.request.stages if s not in dropped),
             inlined=frozenset(v for s in dropped for v in s.values),
         )  # fmt: skip
         masks = self.whole.find_masks()
-        formulas = ", ".join(dict.fromkeys(r.formula for r in sums.values()))
+        formulas = ", ".join(dict.fromkeys(r.formula for r in self.sums.values()))
         return Online(
-            request, self.stage, sums, divided, self.r.extent, block, scale, masks, self._ends(masks, [*sums, *divided], block),
+            request, self.stage, self.sums, self.divided, self.r.extent, block, scale, masks, self._ends(masks, block),
             f"running results over {self.r.extent} are rescaled by {formulas} when the maximum m grows to m'",
         )  # fmt: skip
 
@@ -136,28 +130,25 @@ class _Finder:
         """Whether a member reads the maximum, or what was made of it along its dimension."""
         return any(load.value is self.value or load.value in self.along for load in p.reads)
 
-    def _classify(
-        self, p: Member, sums: dict[Stage, Rescaling], divided: dict[Stage, Value | None], kept: set[Stage]
-    ) -> Declined | str:
+    def _classify(self, p: Member) -> Declined | None:
+        """Files a member that reads the maximum under what becomes of it, or says why there is no online form."""
         semantics = p.stage.op.definition.semantics
         nodes = [self._expanded(n) for n in p.nodes]
         if isinstance(semantics, Fold):
-            return self._sum(p, nodes, sums)
+            return self._sum(p, nodes)
         if isinstance(semantics, SumOfProducts):
-            return self._contraction(p, nodes, divided, kept, sums)
+            return self._contraction(p, nodes)
         found = self._folded_in(nodes[0], p)
-        if found is None:
-            return "after"  # it reads results alone
-        if p is not self.whole.plans[-1]:
+        if found is not None and p is not self.whole.plans[-1]:  # else it comes after, and reads results alone
             self.along[p.stage.values[0]] = found[1]
-            return "inlined"
-        return "after"
+            self.inlined.add(p.stage)
+        return None
 
-    def _sum(self, p: Member, nodes: Sequence[Node], sums: dict[Stage, Rescaling]) -> Declined | str:
+    def _sum(self, p: Member, nodes: Sequence[Node]) -> Declined | None:
         start = p.inits[0] if p.inits else None
         found = self._folded_in(nodes[0], p)
         if found is None:
-            return "after"
+            return None  # it comes after
         if not _is_fold(p.stage, "add") or not isinstance(start, Scalar) or float(start.value) != 0.0:
             return Declined(f"{p.stage.op.name} beside the maximum is no sum from zero")
         if not any(r.variable is found[1] for r in p.reduction) or sum(r.extent > 1 for r in p.reduction) != 1:
@@ -165,50 +156,40 @@ class _Finder:
         form = rescaling_of(nodes[0], self.value, found[0])
         if isinstance(form, Declined):
             return form
-        sums[p.stage] = form
-        return "running"
+        self.sums[p.stage] = form
+        return None
 
-    def _contraction(
-        self, p: Member, nodes: Sequence[Node], divided: dict[Stage, Value | None], kept: set[Stage],
-        sums: Mapping[Stage, Rescaling],
-    ) -> Declined | str:
+    def _contraction(self, p: Member, nodes: Sequence[Node]) -> Declined | None:
         found = self._folded_in(nodes[0], p)
         if found is None or not any(r.variable is found[1] for r in p.reduction):
             return Declined("a contraction reads the maximum otherwise than as its left operand along the maximum's dimension")
         if self._folded_in(nodes[1], p) is not None or sum(r.extent > 1 for r in p.reduction) != 1:
             return Declined("both operands of a contraction read the maximum")
-        node, divisor = nodes[0], None
-        if isinstance(node, Apply) and node.function == "divide":
-            node, below = node.arguments
-            if not isinstance(below, Load) or below.value not in {s.values[0] for s in self._stages(sums)}:
+        (node, below), divisor = _undivided(nodes[0]), None
+        if below is not None:
+            if not isinstance(below, Load) or below.value not in {s.values[0] for s in self.sums}:
                 return Declined("a contraction's operand is divided by something other than a running sum")
             divisor = below.value
         form = rescaling_of(node, self.value, found[0])
         if isinstance(form, Declined):
             return form
-        if divisor is not None and not (form.peak_is_one and all(f.peak_is_one for f in sums.values())):
+        if divisor is not None and not (form.peak_is_one and all(f.peak_is_one for f in self.sums.values())):
             return Declined("the sum that a contraction is divided by is not known to be 1 at least")
         made = [load.value for load in self._operand(p) if load.value in self.along]
-        kept.update(s for s in self.request.stages for v in made if s.values[0] is v)
-        divided[p.stage] = divisor
-        return "running"
-
-    def _stages(self, of: Mapping[Stage, object]) -> list[Stage]:
-        return [s for s in self.request.stages if s in of]
+        self.kept.update(s for s in self.request.stages for v in made if s.values[0] is v)
+        self.divided[p.stage] = divisor
+        return None
 
     def _operand(self, p: Member) -> list[Load]:
         """What the left operand of a contraction loads below its division: a stage that stays one."""
-        node = p.nodes[0]
-        if isinstance(node, Load) and node.value in self.along:
-            inner = self.whole.plan_of[node.value].nodes[0]
-            node = inner if isinstance(inner, Apply) and inner.function == "divide" else node
-        if isinstance(node, Apply) and node.function == "divide":
-            node = node.arguments[0]
-        return loads([node]) if not isinstance(node, Load) else [node]
+        node, below = _undivided(p.nodes[0])
+        if below is None and isinstance(node, Load) and node.value in self.along:
+            inner, below = _undivided(self.whole.plan_of[node.value].nodes[0])
+            node = node if below is None else inner
+        return loads([node])
 
     def _expanded(self, node: Node) -> Node:
         """The node with what is computed along the dimension in place of its loads."""
-        memo: dict[Node, Node] = {}
 
         def leaf(load: Load) -> Node:
             if load.value not in self.along:
@@ -217,13 +198,12 @@ class _Finder:
             inner = Renamer(made.at(load.index, self.whole.ranges), self.whole.ranges, {}).node(made.nodes[0])
             return self._expanded(inner)
 
-        return rebuild(node, leaf, tuple, memo)
+        return rebuild(node, leaf, tuple, {})
 
     def _folded_in(self, node: Node, p: Member) -> tuple[Node, Var] | None:
         """(the node that the maximum runs over, p's loop along its dimension), where `node` reads both."""
         ranges = self.whole.ranges
-        tops = [n for n in all_nodes([node]) if isinstance(n, Load) and n.value is self.value]
-        for top in tops:
+        for top in (n for n in all_nodes([node]) if isinstance(n, Load) and n.value is self.value):
             at: dict[Var, Expr] = {
                 **self.member.at(top.index, ranges),
                 **{q.variable: Const(0) for q in self.member.reduction if q is not self.r},
@@ -237,22 +217,17 @@ class _Finder:
                         return n, x.variable
         return None
 
-    def _ends(self, masks: Masks | None, stages: Sequence[Stage], block: int) -> tuple[Expr, Expr] | None:
+    def _ends(self, masks: Masks | None, block: int) -> tuple[Expr, Expr] | None:
         """The first and last block that some reduction needs while the flag is 1."""
         if masks is None:
             return None
-        lowers: list[Expr] = []
-        uppers: list[Expr] = []
-        for p in self.whole.plans:
-            if p is self.member or p.stage in stages:
-                r = next(x for x in p.reduction if x.extent > 1)
-                ends = masks.ends(p, r)
-                if ends is None:
-                    return None
-                lowers.append(ends[0])
-                uppers.append(ends[1])
-        ranges = self.whole.ranges
-        return simplify(minimum(*lowers) // block, ranges), simplify(maximum(*uppers) // block, ranges)
+        running = [p for p in self.whole.plans if p is self.member or p.stage in self.sums or p.stage in self.divided]
+        found = [masks.ends(p, next(x for x in p.reduction if x.extent > 1)) for p in running]
+        ends, ranges = [e for e in found if e is not None], self.whole.ranges
+        if len(ends) < len(found):
+            return None
+        lower, upper = minimum(*(e for e, _ in ends)), maximum(*(e for _, e in ends))
+        return simplify(lower // block, ranges), simplify(upper // block, ranges)
 
 
 def _block(extent: int, most: int) -> int | None:
@@ -285,10 +260,7 @@ class OnlineLowering(Lowering):
         self._allocate()
         top = self.plan_of[self.like]
         self.state = {name: self._rows(top, name) for name in ("running", "next", "reference", "scale")}
-        self.carries = {self.like: self._carry(top, self.state["running"], float("-inf"))}
-        for plan in self.plans:
-            if plan.stage in self.online.sums or plan.stage in self.online.divided:
-                self.carries[plan.stage.values[0]] = self._carry(plan, self._rows(plan, "running"), 0.0)
+        self.carries = {p.stage.values[0]: self._carry(p) for p in self.plans if p.stage in self.running}
         before: list[Step] = [c.begun(self.plan_of[v].loops) for v, c in self.carries.items()]
         inside: list[Step] = []
         after: list[Step] = [self._final_maximum(top)]
@@ -348,16 +320,15 @@ class OnlineLowering(Lowering):
         (v,) = plan.stage.values
         element = v.tensor.element
         assert isinstance(element, ElementType)
-        shape = tuple(s.size for s in plan.box)
-        origin = tuple(s.lower for s in plan.box)
-        made = make_buffer(self.names.scratch(v, role), Scope.THREAD, element, shape, shape, origin)
-        self.extra_buffers.append(made)
-        return made
+        sizes, name = tuple(s.size for s in plan.box), self.names.scratch(v, role)
+        self.extra_buffers.append(make_buffer(name, Scope.THREAD, element, sizes, sizes, tuple(s.lower for s in plan.box)))
+        return self.extra_buffers[-1]
 
     # ------------------------------------------------------------ steps
 
-    def _carry(self, plan: Member, buffer: Buffer, start: float) -> Carry:
+    def _carry(self, plan: Member) -> Carry:
         (v,) = plan.stage.values
+        buffer, start = (self.state["running"], float("-inf")) if v is self.like else (self._rows(plan, "running"), 0.0)
         return Carry(v, buffer, plan.index, constant(start, v))
 
     def _maximum(self, top: Member) -> list[Step]:
@@ -377,20 +348,29 @@ class OnlineLowering(Lowering):
         )
         return [Nest((*top.loops, *top.reduction), folds=(fold,)), Nest(top.loops, stores=stores)]
 
-    def _at_reference(self, node: Node) -> Node:
-        """The node with the maximum so far in place of the maximum; -infinity stands as 0 there."""
+    def _reads_maximum(self, plan: Member) -> bool:
+        return any(load.value is self.like for load in plan.reads)
+
+    def _at_reference(self, plan: Member) -> Node:
+        """A member's node with the maximum so far in place of the maximum; -infinity stands as 0 there.
+
+        What is made of the maximum is scaled down: then no product overflows.
+        """
 
         def leaf(load: Load) -> Node:
             return Load(load.value, load.index, self.state["reference"]) if load.value is self.like else load
 
-        return rebuild(node, leaf, tuple, {})
+        scale = self.online.scale if self._reads_maximum(plan) else 1.0
+        return _times(plan.stage.values[0], rebuild(plan.nodes[0], leaf, tuple, {}), scale)
+
+    def _stored(self, plan: Member, node: Node) -> Nest:
+        """A member's value, for all of its box."""
+        (v,) = plan.stage.values
+        return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))
 
     def _scale_at(self, plan: Member) -> Load:
         """How much a member's running result shrinks: at the row of the maximum that it reads."""
-        tops = [load for load in plan.reads if load.value is self.like]
-        tops += [
-            load for made in self._made_along(plan) for load in loads([made]) if load.value is self.like
-        ]
+        tops = [load for load in (*plan.reads, *loads(self._made_along(plan))) if load.value is self.like]
         if not tops:
             raise LookupError("a running result does not say which maximum it reads")
         return Load(self.like, tops[0].index, self.state["scale"])
@@ -405,32 +385,20 @@ class OnlineLowering(Lowering):
         return found
 
     def _scaled(self, plan: Member) -> list[Step]:
-        """A stage along the dimension, a block of it. What is made of the maximum is scaled down: then no product overflows."""
-        reads_top = any(load.value is self.like for load in plan.reads)
-        if not reads_top:
-            return self.emit(plan)
-        (v,) = plan.stage.values
-        node = self._at_reference(plan.nodes[0])
-        if self.online.scale != 1.0:
-            node = apply("multiply", v, node, constant(self.online.scale, v))
-        return [Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))]
+        """A stage along the dimension, a block of it."""
+        return [self._stored(plan, self._at_reference(plan))] if self._reads_maximum(plan) else self.emit(plan)
 
     def _sum(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
         running = self.carries[v]
         start = apply("multiply", v, self._scale_at(plan), running.now())
-        node = self._at_reference(plan.nodes[0])
-        if self.online.scale != 1.0 and any(load.value is self.like for load in plan.reads):
-            node = apply("multiply", v, node, constant(self.online.scale, v))
-        fold = FoldStep(plan.stage.values, (running.buffer,), plan.index, (node,), (start,), plan.stage.op)
+        fold = FoldStep((v,), (running.buffer,), plan.index, (self._at_reference(plan),), (start,), plan.stage.op)
         return Nest((*plan.loops, *plan.reduction), folds=(fold,))
 
     def _product(self, plan: Member) -> list[Step]:
         (v,) = plan.stage.values
         running = self.carries[v]
-        node = plan.nodes[0]
-        if isinstance(node, Apply) and node.function == "divide":
-            node = node.arguments[0]
+        node, _ = _undivided(plan.nodes[0])
         if not isinstance(node, Load):
             raise LookupError("a contraction's operand is not in memory")
         scaled = apply("multiply", v, self._scale_at(plan), running.now())
@@ -450,15 +418,11 @@ class OnlineLowering(Lowering):
         return [shrunk, *lowered.steps[:-1], going_on(last)]
 
     def _final_maximum(self, top: Member) -> Nest:
-        node = self.carries[self.like].now()
-        return Nest(top.loops, stores=(Store(self.like, self.buffers[self.like], top.index, node),))
+        return self._stored(top, self.carries[self.like].now())
 
     def _final_sum(self, plan: Member) -> Nest:
         (v,) = plan.stage.values
-        total: Node = self.carries[v].now()
-        if self.online.scale != 1.0:
-            total = apply("multiply", v, total, constant(1.0 / self.online.scale, v))
-        return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, self._settled(plan, total)),))
+        return self._stored(plan, self._settled(plan, _times(v, self.carries[v].now(), 1.0 / self.online.scale)))
 
     def _settled(self, plan: Member, node: Node) -> Node:
         """A result times g(m, m): 1, or NaN where the maximum is no number."""
@@ -476,7 +440,16 @@ class OnlineLowering(Lowering):
         else:
             below = next(load for load in plan.reads if load.value is divisor)
             node = apply("divide", v, node, self.carries[divisor].now(below.index))
-        return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))
+        return self._stored(plan, node)
+
+
+def _undivided(node: Node) -> tuple[Node, Node | None]:
+    """What is divided, and by what: None where a node is no quotient."""
+    return (node.arguments[0], node.arguments[1]) if isinstance(node, Apply) and node.function == "divide" else (node, None)
+
+
+def _times(v: Value, node: Node, factor: float) -> Node:
+    return node if factor == 1.0 else apply("multiply", v, node, constant(factor, v))
 
 
 def _compared(direction: str, like: Value, a: Node, b: Node) -> Apply:

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import definition
-from hlo.types import ElementType
-from tiling.loops.element_ir import Apply, Load, Node, Scalar, all_nodes, children, rebuild
+from tiling.loops.element_ir import Apply, Load, Node, Scalar, all_nodes, children, constant, rebuild
 from tiling.lower.neutral import same_node
 
-__all__ = ["Rescaling", "apply", "constant", "rescaling_of"]
+__all__ = ["Rescaling", "apply", "rescaling_of"]
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,6 @@ def apply(function: str, like: Value, *arguments: Node) -> Apply:
     """A scalar function of nodes, all of the type of `like`."""
     op = Op(definition(f"stablehlo.{function}"), [like] * len(arguments), result_types=[like.type])
     return Apply(op, function, arguments)
-
-
-def constant(value: float, like: Value) -> Scalar:
-    """A number of the element type of `like`."""
-    element = like.tensor.element
-    assert isinstance(element, ElementType)
-    return Scalar(element.dtype.type(value), element)
 
 
 def rescaling_of(node: Node, maximum: Value, folded: Node) -> Rescaling | Declined:
@@ -139,10 +131,8 @@ class _Algebra:
         if not self._reads_maximum(n):
             return _Form(others=True)
         function, arguments = (n.function, n.arguments) if isinstance(n, Apply) else ("a choice", ())
-        if function == "multiply":
-            return self.product(arguments[0]).plus(self.product(arguments[1]))
-        if function == "divide":
-            return self.product(arguments[0]).plus(self.product(arguments[1]), -1.0)
+        if function in ("multiply", "divide"):
+            return self.product(arguments[0]).plus(self.product(arguments[1]), 1.0 if function == "multiply" else -1.0)
         if function == "negate":
             return self.product(arguments[0]).plus(_Form(others=True))
         if function == "exponential":

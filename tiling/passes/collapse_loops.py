@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from indexing.expr import Const, Expr, Interval, Var, interval, simplify
-from tiling.loops.affine import address, linear
-from tiling.loops.element_ir import Load, Renamer, all_nodes, has_runtimes, own_expressions
+from tiling.loops.affine import address, expressions_below, linear
+from tiling.loops.element_ir import Load, Renamer, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.variables import new_variable
 
@@ -47,9 +47,7 @@ def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[V
     """Every address and every index expression of a nest."""
     found = [address(s.buffer, s.index, ranges) for s in nest.stores]
     found += [address(b, f.index, ranges) for f in nest.folds for b in f.buffers]
-    for n in all_nodes(nest.roots):
-        found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
-    return found
+    return found + expressions_below(nest.roots, buffer_of, ranges)
 
 
 def _steps_on(e: Expr, outer: Loop, inner: Loop) -> bool:

@@ -23,7 +23,7 @@ from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import step_along
 from tiling.loops.carry import going_on
 from tiling.loops.domains.split_domain import split_whole_groups
-from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
+from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, loads
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest
 from tiling.loops.marks import rows_faults
 
@@ -45,7 +45,7 @@ CHEAP = frozenset(
 
 def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Nest]:
     """The nest as one over whole groups of rows and one over the rest."""
-    if not _goes_in_rows(nest, buffer_of, ranges):
+    if len(nest.loops) < 2 or not _goes_in_rows(nest, buffer_of, ranges):
         return [nest]
     *around, rows, along = nest.loops
     groups, rest = split_whole_groups(rows, ROWS, ranges)
@@ -55,27 +55,20 @@ def group_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var
     if rest is not None:
         folds = tuple(map(going_on, nest.folds)) if parts else nest.folds
         parts.append(replace(nest, loops=(*around, *rest.loops, along), folds=folds))
-    return parts
+    return [nest] if any(rows_faults(parts[0], ranges)) else parts
 
 
 def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> bool:
-    if len(nest.loops) < 2 or not nest.folds or nest.stores or nest.skip is not None:
-        return False
+    """Whether it is worth it, and right by what is folded; `rows_faults` says whether the loops are such."""
     *_, rows, along = nest.loops
-    if rows.kind is not LoopKind.REDUCTION or along.kind is not LoopKind.PARALLEL or rows.extent < 2 * ROWS:
-        return False
-    if rows.lower is not Const(0):
-        return False
-    if any(rows.variable in e.variables for x in nest.loops for e in (x.lower, x.upper)):
+    if rows.kind is not LoopKind.REDUCTION or rows.extent < 2 * ROWS or rows.lower is not Const(0):
         return False
     nodes = [n for f in nest.folds for n in f.nodes]
     if not all(_lies_in_short_rows(x, rows, along, buffer_of(x)) for x in loads(nodes)):
         return False
     inside = list(all_nodes(nodes))
-    if has_runtimes(nodes) or any(isinstance(n, Choose) for n in inside):
-        return False
     computed = [n.function for n in inside if isinstance(n, Apply)]
-    if len(computed) > MOST_COMPUTED or not CHEAP.issuperset(computed):
+    if any(isinstance(n, Choose) for n in inside) or len(computed) > MOST_COMPUTED or not CHEAP.issuperset(computed):
         return False
     if not all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds):
         return False

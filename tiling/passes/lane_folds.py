@@ -11,18 +11,20 @@ associative function are left to the code generator, which keeps lanes in regist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from indexing.expr import Const, Expr, Interval, Var, as_expr
+from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.elements.folds import has_own_body
 from tiling.elements.monoids import monoid_of
 from tiling.loops.carry import going_on
 from tiling.loops.element_ir import Load, Renamer
-from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Scope, Step
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Scope
 from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
+from tiling.loops.variables import counted
+from tiling.passes.each_nest import each_nest
 from tiling.passes.order_loops import order_loops
 from tiling.passes.rfactor import Factored, part_buffers, rfactor
 
@@ -37,21 +39,15 @@ MOST_SCRATCH_BYTES = 1 << 16
 def lane_folds(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buffer]) -> Schedule:
     """The schedule with such folds in lanes."""
     made: list[Buffer] = []
-    ranges = dict(schedule.ranges)
-
-    def rewritten(steps: Sequence[Step]) -> tuple[Step, ...]:
-        found: list[Step] = []
-        for s in steps:
-            found += _in_lanes(s, ranges, names, buffer_of, made) if isinstance(s, Nest) and s.folds and not s.stores else [s]
-        return tuple(found)
-
-    phases = tuple(replace(p, steps=rewritten(p.steps)) for p in schedule.phases)
-    return replace(schedule, phases=phases, buffers=(*schedule.buffers, *made), ranges=ranges) if made else schedule
+    laned = each_nest(schedule, lambda n, a: _in_lanes(n, a.ranges, names, buffer_of, made))
+    return replace(laned, buffers=(*laned.buffers, *made)) if made else schedule
 
 
 def _in_lanes(
     nest: Nest, ranges: dict[Var, Interval], names: Names, buffer_of: Callable[[Load], Buffer], made: list[Buffer]
-) -> list[Step]:
+) -> list[Nest]:
+    if not nest.folds or nest.stores:
+        return [nest]
     ordered = order_loops(nest, buffer_of)
     reductions = [x for x in ordered.loops if x.kind is not LoopKind.PARALLEL]
     if len(reductions) != 1 or ordered.loops[-1] is not reductions[0] or nest.skip is not None or nest.order_is_fixed:
@@ -61,7 +57,7 @@ def _in_lanes(
     if r.kind is not LoopKind.REDUCTION or lanes < LEAST_LANES or not r.is_whole:
         return [nest]
     rest: list[FoldStep] = []
-    steps: list[Step] = []
+    steps: list[Nest] = []
     for f in nest.folds:
         laned = _lane_nests(f, ordered, r, lanes, ranges, names, made)
         if laned is None:
@@ -73,40 +69,29 @@ def _in_lanes(
 
 def _lane_nests(
     f: FoldStep, nest: Nest, r: Loop, lanes: int, ranges: dict[Var, Interval], names: Names, made: list[Buffer]
-) -> list[Step] | None:
+) -> list[Nest] | None:
     monoid = monoid_of(f, (r,), ranges, names.monoids) if has_own_body(f.op) and not f.carried else None
-    if not isinstance(monoid, Monoid) or not (monoid.starts_parts and monoid.for_nan):
-        return None
     tag = r.variable.name
     around = [x for x in nest.loops if x is not r]
     each = prod(x.extent for x in around) * sum(b.element.itemsize_bytes for b in f.buffers)
     lanes = min(lanes, MOST_SCRATCH_BYTES // each // LEAST_LANES * LEAST_LANES)
-    if lanes < LEAST_LANES:
+    if lanes < LEAST_LANES or not isinstance(monoid, Monoid) or not (monoid.starts_parts and monoid.for_nan):
         return None
     shape = (*(x.extent for x in around), lanes)
-    block, lane = Var(f"b{tag}"), Var(f"l{tag}")
     count, left = divmod(r.extent, lanes)
-    ranges.update({block: Interval(0, count - 1), lane: Interval(0, lanes - 1)})
+    over, along = counted(f"b{tag}", count, ranges, LoopKind.REDUCTION), counted(f"l{tag}", lanes, ranges)
     parts = part_buffers(f, names, "lanes", Scope.THREAD, shape)
     made += parts
-    at = (*(as_expr(x.variable) for x in around), as_expr(lane))
-    over = Loop(block, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
-    along = Loop(lane, Const(0), Const(lanes - 1), lanes)
 
-    def laned(place: Expr, number: Expr) -> Factored:
-        return rfactor(f, monoid, parts, (*at[:-1], number), Renamer({r.variable: place}, ranges, {}))
+    def laned(place: Expr, number: Var) -> Factored:
+        at = tuple(as_expr(v) for v in (*(x.variable for x in around), number))
+        return rfactor(f, monoid, parts, at, Renamer({r.variable: place}, ranges, {}))
 
-    first = laned(block * lanes + lane, as_expr(lane))
-    steps: list[Step] = [Nest((*around, over, along), folds=(first.part,), order_is_fixed=True)]
+    first = laned(over.variable * lanes + along.variable, along.variable)
+    steps = [Nest((*around, over, along), folds=(first.part,), order_is_fixed=True)]
     if left:
-        last = Var(f"e{tag}")
-        ranges[last] = Interval(0, left - 1)
-        one = Var(f"o{tag}")
-        ranges[one] = Interval(0, 0)
-        once = Loop(one, Const(0), Const(0), 1, LoopKind.REDUCTION)
-        few = Loop(last, Const(0), Const(left - 1), left)
-        rest = laned(last + count * lanes, as_expr(last))
+        few, once = counted(f"e{tag}", left, ranges), counted(f"o{tag}", 1, ranges, LoopKind.REDUCTION)
+        rest = laned(few.variable + count * lanes, few.variable)
         steps.append(Nest((*around, once, few), folds=(going_on(rest.part),), order_is_fixed=True))
-    ends = Loop(lane, Const(0), Const(lanes - 1), lanes, LoopKind.REDUCTION)
-    steps.append(Nest((*around, ends), folds=(first.whole,), order_is_fixed=True))
-    return steps
+    ends = replace(along, kind=LoopKind.REDUCTION)
+    return [*steps, Nest((*around, ends), folds=(first.whole,), order_is_fixed=True)]

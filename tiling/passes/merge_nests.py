@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from indexing.expr import Expr, Interval, Var, as_expr, simplify, substitute
+from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.loops.domains.conditions import translated
 from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
 from tiling.loops.ir import Buffer, Contract, Loop, LoopKind, Nest, Schedule, Sequential, Skip, Step
@@ -44,10 +44,7 @@ def merged(schedule: Schedule, buffer_of: Callable[[Load], Buffer]) -> Schedule:
 def merge_nests(steps: Sequence[Step], ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> list[Step]:
     """Puts a nest into an earlier one where both run over the same domain and it needs only the same iteration's values."""
 
-    def joined(first: Nest, second: Nest) -> Nest | None:
-        return None if _overtakes(second, first, ranges, buffer_of) else _merge_two(first, second, ranges)
-
-    return join_steps(steps, Nest, joined, lambda n: _touched(n, buffer_of))
+    return join_steps(steps, Nest, lambda a, b: _merge_two(a, b, ranges, buffer_of), lambda n: _touched(n, buffer_of))
 
 
 def join_steps(
@@ -84,54 +81,41 @@ def _touched(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> tuple[set[Buffe
     return {buffer_of(load) for load in loads(nest.roots)}, writes
 
 
-def _overtakes(second: Nest, first: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> bool:
+def _overtakes(second: Nest, first: Nest, renamer: Renamer, buffer_of: Callable[[Load], Buffer]) -> bool:
     """True when `second` writes, in place, elements that a later iteration of `first` still reads: they may not be merged."""
-    written: dict[Buffer, list[tuple[Expr, ...]]] = {}
-    renaming = {b.variable: as_expr(a.variable) for a, b in zip(first.loops, second.loops, strict=False)}
+    written: dict[Buffer, set[tuple[Expr, ...]]] = {b: {()} for f in second.folds for b in f.buffers}
     for x in second.stores:
-        written.setdefault(x.buffer, []).append(tuple(simplify(substitute(e, renaming), ranges) for e in x.index))
-    for f in second.folds:
-        for b in f.buffers:
-            written.setdefault(b, []).append(())
-    return any(at != load.index for load in loads(first.roots) for at in written.get(buffer_of(load), ()))
+        written.setdefault(x.buffer, set()).add(renamer.index(x.index))
+    return any(written.get(buffer_of(x), set()) - {x.index} for x in loads(first.roots))
 
 
-def _merge_two(first: Nest, second: Nest, ranges: Mapping[Var, Interval]) -> Nest | None:
-    if len(first.loops) != len(second.loops):
+def _merge_two(
+    first: Nest, second: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]
+) -> Nest | None:
+    if [(x.extent, x.lower, x.upper) for x in first.loops] != [(x.extent, x.lower, x.upper) for x in second.loops]:
         return None
     skips = one_skip(first, second, ranges)
-    if skips is None:
+    kinds = [(a.kind, b.kind) for a, b in zip(first.loops, second.loops, strict=True)]
+    found = {k for both in kinds for k in both}
+    if skips is None or LoopKind.SCAN in found or (second.stores and LoopKind.REDUCTION in found):
         return None
-    renaming: dict[Var, Expr] = {}
-    for a, b in zip(first.loops, second.loops, strict=True):
-        if a.extent != b.extent or a.lower != b.lower or a.upper != b.upper:
-            return None
-        renaming[b.variable] = as_expr(a.variable)
+    # Where the second nest reduces, the first one has either the same reduction or none (it stores what is reduced).
+    if first.folds and any(a is not b for a, b in kinds):
+        return None
     stored = {s.value: s for s in first.stores if s.value is not None}
     folded = {v for f in first.folds for v in f.values}
-    # Where the second nest reduces, the first one has either the same reduction or none (it stores what is reduced).
-    kinds = [
-        LoopKind.REDUCTION if LoopKind.REDUCTION in (a.kind, b.kind) else a.kind
-        for a, b in zip(first.loops, second.loops, strict=True)
-    ]
-    if first.folds and any(a.kind is not b.kind for a, b in zip(first.loops, second.loops, strict=True)):
-        return None
-    if second.stores and any(k is LoopKind.REDUCTION for k in kinds):
-        return None
-    if any(x.kind is LoopKind.SCAN for x in (*first.loops, *second.loops)):
-        return None
-    if has_runtimes(second.roots):
-        return None
-    for load in loads(second.roots):
-        if load.value in folded:
-            return None
-        if load.value in stored:
-            at = tuple(simplify(substitute(e, renaming), ranges) for e in load.index)
-            if at != stored[load.value].index:
-                return None
+    renaming = {b.variable: as_expr(a.variable) for a, b in zip(first.loops, second.loops, strict=True)}
     renamer = Renamer(renaming, ranges, {v: s.node for v, s in stored.items()})
+    read = loads(second.roots)
+    if any(x.value in folded or (x.value in stored and renamer.index(x.index) != stored[x.value].index) for x in read):
+        return None
+    if has_runtimes(second.roots) or _overtakes(second, first, renamer, buffer_of):
+        return None
     moved = second.rewritten(renamer, ())
-    loops = tuple(Loop(a.variable, a.lower, a.upper, a.extent, k) for a, k in zip(first.loops, kinds, strict=True))
+    loops = tuple(
+        Loop(a.variable, a.lower, a.upper, a.extent, LoopKind.REDUCTION if LoopKind.REDUCTION in both else a.kind)
+        for a, both in zip(first.loops, kinds, strict=True)
+    )
     fixed = first.order_is_fixed or second.order_is_fixed
     return Nest(loops, (*first.stores, *moved.stores), (*first.folds, *moved.folds), fixed, skips[0])
 

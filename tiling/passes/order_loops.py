@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from indexing.expr import Var
 from tiling.elements.folds import has_own_body
-from tiling.loops.affine import step_along, steps_along
+from tiling.loops.affine import rows_of_results, steps_along
 from tiling.loops.element_ir import Load, Node, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.passing import runs
 
-__all__ = ["LONG_FOLD", "LookedUp", "innermost", "order_loops"]
+__all__ = ["LONG_FOLD", "innermost", "order_loops", "steps_looked_up"]
 
 LONG_FOLD = 128  # from here on a row is folded in lanes (tiling.passes.lane_folds)
 LEAST_BESIDE = 16
+
+Access = tuple[Sequence[int | None], float]
+"""The steps of a load or store along each loop, None for those not known, and what it counts."""
 
 
 def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
@@ -29,21 +32,14 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     if len(nest.loops) < 2 or nest.order_is_fixed or not runs("order_loops"):
         return nest
     variables = tuple([x.variable for x in nest.loops])
-    accesses = [(steps_along(s.index, s.buffer.strides, variables), 1.1) for s in nest.stores]
-    roots = nest.each
-    found = loads(roots)
-    accesses += [(steps_along(x.index, buffer_of(x).strides, variables), 1.0) for x in found if not x.runtimes]
+    accesses: list[Access] = [(steps_along(s.index, s.buffer.strides, variables), 1.1) for s in nest.stores]
     memo: dict[Node, frozenset[Var]] = {}
-    looked_up = [
-        LookedUp(
-            steps_along(x.index, buffer_of(x).strides, variables),
-            [any(v in e.variables for e in x.index) for v in variables],
-            [v in node_variables(x, memo) for v in variables],
-        )
-        for x in found
-        if x.runtimes
-    ]
-    best, movable = innermost(nest.loops, accesses, looked_up)
+    for x in loads(nest.each):
+        steps = steps_along(x.index, buffer_of(x).strides, variables)
+        if x.runtimes:
+            steps = steps_looked_up(steps, [v in node_variables(x, memo) for v in variables])
+        accesses.append((steps, 1.0))
+    best, movable = innermost(nest.loops, accesses)
     if best.kind is LoopKind.REDUCTION and best.extent < LONG_FOLD:
         best = _beside(nest, movable) or best
     parallel = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x is not best]
@@ -51,19 +47,17 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     return replace(nest, loops=(*parallel, *reduction, best))
 
 
-@dataclass(frozen=True)
-class LookedUp:
-    """A load at a place known at run time: its steps along the loops, which of them its index names, and on which it depends."""
+def steps_looked_up(steps: Sequence[int | None], depends: Sequence[bool]) -> tuple[int | None, ...]:
+    """The steps of a load at a place known only at run time: None along loops that it depends on and its index does not name.
 
-    steps: Sequence[int | None]
-    named: Sequence[bool]
-    depends: Sequence[bool]
+    >>> steps_looked_up((0, 0, 1), (True, False, True))  # x[index[i], k] in loops i, j, k
+    (None, 0, 1)
+    """
+    return tuple([None if d and step == 0 else step for step, d in zip(steps, depends, strict=True)])
 
 
-def innermost(
-    loops: Sequence[Loop], accesses: Sequence[tuple[Sequence[int | None], float]], looked_up: Sequence[LookedUp] = ()
-) -> tuple[Loop, list[Loop]]:
-    """The loop that should be innermost by the steps of (weighted) accesses along the loops, and those that may be."""
+def innermost(loops: Sequence[Loop], accesses: Sequence[Access]) -> tuple[Loop, list[Loop]]:
+    """The loop that should be innermost by the accesses' steps, and those that may be."""
 
     def score(k: int, extent: int) -> float:
         if extent <= 1:
@@ -72,9 +66,6 @@ def innermost(
         for steps, weight in accesses:
             step = steps[k]
             total += weight if step == 1 else weight * 0.5 if step in (0, -1) else 0.0
-        for x in looked_up:
-            if x.named[k] or not x.depends[k]:
-                total += 1.0 if x.steps[k] == 1 else 0.5 if not x.named[k] else 0.0
         # A short innermost loop is worth less than its strides promise.
         return total * min(1.0, extent / 16)
 
@@ -90,13 +81,6 @@ def _beside(nest: Nest, movable: Sequence[Loop]) -> Loop | None:
 
     The place of a maximum waits for the one before it; beside each other sixteen rows are compared at a time.
     """
-    if nest.stores or not nest.folds:
+    if nest.stores or not nest.folds or not all(has_own_body(f.op) for f in nest.folds):
         return None
-    if not all(has_own_body(f.op) for f in nest.folds):
-        return None
-    for x in movable:
-        if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_BESIDE and all(
-            step_along(f.index, b.strides, x.variable) == 1 for f in nest.folds for b in f.buffers
-        ):
-            return x
-    return None
+    return next((x for x in rows_of_results(nest, LEAST_BESIDE) if x in movable), None)

@@ -8,12 +8,23 @@ and of the caches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import replace
 
 from indexing.expr import Expr, Var
 from tiling.loops.affine import step_along
-from tiling.loops.element_ir import Choose, Load, Node, Runtime, children, has_runtimes, node_variables
+from tiling.loops.element_ir import (
+    Choose,
+    Load,
+    Node,
+    Runtime,
+    all_nodes,
+    children,
+    has_runtimes,
+    loads_among,
+    node_variables,
+    operands_first,
+)
 from tiling.loops.ir import Buffer, LoopKind, Nest, Scatter, Selection
 
 __all__ = ["LINE_BYTES", "ROWS_AHEAD", "lines_of_row", "moving_places", "prefetch_rows", "prefetch_rows_of_updates"]
@@ -58,20 +69,16 @@ def _found(nest: Nest, roots: list[Node], buffer_of: Callable[[Load], Buffer]) -
 
 def _looked_up(roots: list[Node]) -> list[Load]:
     """Loads at places known only at run time that every iteration makes, each after what it is computed from."""
-    found: dict[Hashable, Load] = {}
-    seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(n, False) for n in reversed(roots)]
-    while stack:
-        n, ready = stack.pop()
-        if ready:
-            if isinstance(n, Load) and n.runtimes:
-                found.setdefault(n.place, n)
-        elif n not in seen:
-            seen.add(n)
-            stack.append((n, True))
-            inside = [r.node for r in n.runtimes] if isinstance(n, Choose) else children(n)
-            stack.extend((c, False) for c in reversed(inside))
-    return list(found.values())
+    made: dict[Node, None] = {}
+    for root in roots:
+        for n in operands_first(root, made, _of_every_iteration):
+            made[n] = None
+    return [x for x in loads_among(made) if x.runtimes]
+
+
+def _of_every_iteration(n: Node) -> list[Node]:
+    """What every iteration computes for a node; the first comes last, and so is visited first."""
+    return [r.node for r in reversed(n.runtimes)] if isinstance(n, Choose) else [*reversed(children(n))]
 
 
 def _is_worth_it(nest: Nest, load: Load, buffer: Buffer) -> bool:
@@ -80,10 +87,9 @@ def _is_worth_it(nest: Nest, load: Load, buffer: Buffer) -> bool:
     if buffer.size_bytes < LEAST_BYTES or not moving or has_runtimes([r.node for r in moving]):
         return False
     innermost = nest.loops[-1].variable
-    memo: dict[Node, frozenset[Var]] = {}
-    if any(innermost in node_variables(r.node, memo) for r in _used(load)):
+    if any(innermost in variables for _, variables in _places(load)):
         return False
-    if sum(_size(r.node) for r in moving) > MOST_NODES or step_along(load.index, buffer.strides, innermost) != 1:
+    if sum(len([*all_nodes([r.node])]) for r in moving) > MOST_NODES or step_along(load.index, buffer.strides, innermost) != 1:
         return False
     return LEAST_LINES <= lines_of_row(nest, buffer) <= MOST_LINES
 
@@ -95,20 +101,11 @@ def lines_of_row(nest: Nest, buffer: Buffer) -> int:
 
 def moving_places(nest: Nest, load: Load) -> list[Runtime]:
     """The places that a load looks up anew for each iteration of the loop around the innermost one."""
-    memo: dict[Node, frozenset[Var]] = {}
     rows, inner = nest.loops[-2].variable, nest.loops[-1].variable
-    used = ((r, node_variables(r.node, memo)) for r in _used(load))
-    return [r for r, variables in used if rows in variables and inner not in variables]
+    return [r for r, variables in _places(load) if rows in variables and inner not in variables]
 
 
-def _used(load: Load) -> list[Runtime]:
-    return [r for r in load.runtimes if any(r.variable in e.variables for e in load.index)]
-
-
-def _size(node: Node) -> int:
-    """How many nodes a node is computed from, counted up to the limit."""
-    todo, count = [node], 0
-    while todo and count <= MOST_NODES:
-        count += 1
-        todo.extend(children(todo.pop()))
-    return count
+def _places(load: Load) -> list[tuple[Runtime, frozenset[Var]]]:
+    """The places that a load's index names, and the loops that each depends on."""
+    used = [r for r in load.runtimes if any(r.variable in e.variables for e in load.index)]
+    return [(r, node_variables(r.node, {})) for r in used]

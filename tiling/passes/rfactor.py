@@ -17,7 +17,7 @@ from hlo.registry import SumOfProducts
 from hlo.types import ElementType
 from indexing.expr import Expr
 from tiling.loops.buffers import make_buffer
-from tiling.loops.element_ir import Load, Node, Renamer, Scalar
+from tiling.loops.element_ir import Load, Node, Renamer, constant
 from tiling.loops.ir import Buffer, FoldStep, Scope
 from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
@@ -50,9 +50,7 @@ def rfactor(
     part = replace(f, buffers=tuple(buffers), index=at, nodes=nodes)
     loaded: tuple[Node, ...] = tuple(Load(v, at, b) for v, b in zip(f.values, buffers, strict=True))
     if isinstance(f.op.definition.semantics, SumOfProducts):
-        element = f.values[0].tensor.element
-        assert isinstance(element, ElementType), "`monoid_of` said so"
-        loaded += (Scalar(element.dtype.type(1), element),)
+        loaded += (constant(1, f.values[0]),)
     return Factored(part, replace(f, nodes=loaded, op=_folding(f.op, monoid)), tuple(buffers))
 
 

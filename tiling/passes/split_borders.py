@@ -16,7 +16,7 @@ from math import prod
 
 from hlo.access import Condition
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Maximum, Minimum, Var
-from tiling.loops.affine import step_along
+from tiling.loops.affine import rows_of_results
 from tiling.loops.domains.conditions import for_all
 from tiling.loops.domains.split_domain import Rewriting, pinned, split_domain
 from tiling.loops.element_ir import Choose, all_nodes, has_runtimes, loads
@@ -36,7 +36,7 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     window = nest.reductions
     around = [x for x in nest.loops if x.kind is LoopKind.PARALLEL]
     conditions = _conditions(nest, window)
-    rows = _rows(nest)
+    rows = rows_of_results(nest, LEAST_ROW)
     is_cut = all(_asks(conditions, x) for x in rows)
     if is_cut and (len(rows) != 1 or not _steps_over(nest, rows[0]) or prod(x.extent for x in window) > MOST_WRITTEN_OUT):
         return [nest]
@@ -53,13 +53,10 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     made = Rewriting(replace(inside[0], truth=dict.fromkeys(conditions, True)), ranges).nest(nest)
     # Extents stay the nest's: reads walk on through memory over what the edges leave out.
     extents = {x.variable: x.extent for x in around}
-    loops = (_whole(x) if x.kind is LoopKind.REDUCTION else replace(x, extent=extents.get(x.variable, 1)) for x in made.loops)
-    made = replace(made, loops=tuple(loops))
+    whole_window = {x: replace(x, lower=Const(0), upper=Const(x.extent - 1)) for x in made.reductions}
+    loops = tuple(whole_window.get(x) or replace(x, extent=extents.get(x.variable, 1)) for x in made.loops)
+    made = replace(made, loops=loops)
     return [*edges, written_out(made, ranges) or made]
-
-
-def _whole(x: Loop) -> Loop:
-    return replace(x, lower=Const(0), upper=Const(x.extent - 1))
 
 
 def _conditions(nest: Nest, window: Sequence[Loop]) -> list[Condition]:
@@ -73,20 +70,8 @@ def _conditions(nest: Nest, window: Sequence[Loop]) -> list[Condition]:
         found += [Condition(e, x.extent - 1, EVERYTHING.upper) for e in uppers if e is not Const(x.extent - 1)]
         found += [Condition(e, EVERYTHING.lower, 0) for e in lowers if e is not Const(0)]
     inner = {x.variable for x in window}
-    for n in all_nodes(nest.folds[0].nodes):
-        if isinstance(n, Choose):
-            found += [c for c in n.conditions if inner.intersection(c.expression.variables)]
-    return list(dict.fromkeys(found))
-
-
-def _rows(nest: Nest) -> list[Loop]:
-    """The loops of some length along which results lie side by side."""
-    (fold,) = nest.folds
-    strides = fold.buffers[0].strides
-    return [
-        x for x in nest.loops
-        if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_ROW and step_along(fold.index, strides, x.variable) == 1
-    ]  # fmt: skip
+    tests = (c for n in all_nodes(nest.folds[0].nodes) if isinstance(n, Choose) for c in n.conditions)
+    return list(dict.fromkeys((*found, *(c for c in tests if inner.intersection(c.expression.variables)))))
 
 
 def _asks(conditions: Sequence[Condition], x: Loop) -> bool:

@@ -17,13 +17,14 @@ from collections.abc import Callable
 from math import prod
 
 from hlo.registry import SumOfProducts
-from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
+from indexing.expr import as_expr, minimum, simplify
 from tiling.elements.monoids import monoid_of
-from tiling.loops.affine import address, linear
+from tiling.loops.affine import address, linear, step_along
 from tiling.loops.element_ir import Load, Renamer, loads
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
 from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
+from tiling.loops.variables import counted
 from tiling.passes.order_loops import order_loops
 from tiling.passes.rfactor import part_buffers, rfactor
 
@@ -47,7 +48,7 @@ def split_fold(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buf
     if any(not isinstance(s, Nest) or prod(x.extent for x in s.loops) > MOST_REST_ELEMS for s in rest):
         return schedule
     reductions = [x for x in first.loops if x.kind is LoopKind.REDUCTION]
-    r = _across_rows(first, reductions, buffer_of, schedule) or _along(first, reductions)
+    r = _across_rows(first, reductions, buffer_of, schedule) or _along(first, reductions, buffer_of)
     if r is None or not r.is_whole:
         return schedule
     size = -(-r.extent // PIECES)
@@ -57,16 +58,16 @@ def split_fold(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buf
     if count < 2 or len(monoids) < len(found):
         return schedule
     ranges = dict(schedule.ranges)
-    c, inner = Var(f"c{r.variable.name}"), Var(f"{r.variable.name}_in_piece")
-    ranges[c], ranges[inner] = Interval(0, count - 1), Interval(0, size - 1)
-    share = Renamer({r.variable: c * size + inner}, ranges, {})
+    over = counted(f"c{r.variable.name}", count, ranges, LoopKind.REDUCTION)
+    c, begin = over.variable, over.variable * size
+    last = simplify(minimum(size - 1, r.extent - 1 - begin), ranges)
+    piece = counted(f"{r.variable.name}_in_piece", size, ranges, LoopKind.REDUCTION, last)
+    share = Renamer({r.variable: begin + piece.variable}, ranges, {})
     made = []
     for f, monoid in zip(first.folds, monoids, strict=True):
         result = f.buffers[0]
         parts = part_buffers(f, names, "part", Scope.SHARED, (count, *result.shape), (0, *result.origin))
         made.append(rfactor(f, monoid, parts, (as_expr(c), *f.index), share))
-    piece = Loop(inner, Const(0), simplify(minimum(size - 1, r.extent - 1 - c * size), ranges), size, LoopKind.REDUCTION)
-    over = Loop(c, Const(0), Const(count - 1), count, LoopKind.REDUCTION)
     parallel = [x for x in first.loops if x.kind is LoopKind.PARALLEL]
     pieces = Nest(tuple(piece if x is r else x for x in first.loops), folds=tuple(x.part for x in made))
     wholes = Nest((*parallel, over), folds=tuple(x.whole for x in made))
@@ -79,7 +80,7 @@ def split_fold(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buf
 # ---------------------------------------------------------------- when it is worth it
 
 
-def _along(nest: Nest, reductions: list[Loop]) -> Loop | None:
+def _along(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load], Buffer]) -> Loop | None:
     """The loop that a reduction is cut along."""
     results = prod(x.extent for x in nest.loops if x.kind is LoopKind.PARALLEL)
     elements = prod(x.extent for x in nest.loops)
@@ -93,7 +94,13 @@ def _along(nest: Nest, reductions: list[Loop]) -> Loop | None:
             return None
     if not reductions or any(x.kind is LoopKind.SCAN for x in nest.loops):
         return None
-    return max(reductions, key=lambda x: (min(x.extent, PIECES), _stride(nest.folds[0], x), x.extent))
+    read = [(x.index, buffer_of(x).strides) for x in loads(nest.folds[0].nodes)]
+
+    def apart(x: Loop) -> int:
+        """How far apart the elements are that two iterations read: pieces of memory in one go are the best pieces."""
+        return max((abs(step_along(index, strides, x.variable) or 0) for index, strides in read), default=0)
+
+    return max(reductions, key=lambda x: (min(x.extent, PIECES), apart(x), x.extent))
 
 
 def _across_rows(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load], Buffer], schedule: Schedule) -> Loop | None:
@@ -115,16 +122,6 @@ def _across_rows(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load],
     steps = linear(address(buffer_of(large), large.index, schedule.ranges), (inner.variable, r.variable))
     whole = large.value.tensor.size_elems >= results * r.extent
     return r if whole and steps is not None and steps[1][0] == 1 and steps[1][1] == inner.extent else None
-
-
-def _stride(f: FoldStep, loop: Loop) -> int:
-    """How far apart the elements are that two iterations read: pieces of memory in one go are the best pieces."""
-    found = 0
-    for load in loads(f.nodes):
-        shape = load.value.shape
-        for k, e in enumerate(load.index):
-            found = max([found, *(abs(c) * prod(shape[k + 1 :]) for atom, c in e.terms if atom is loop.variable)])
-    return found
 
 
 def _strided(reductions: list[Loop], f: FoldStep) -> bool:

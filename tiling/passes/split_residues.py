@@ -13,9 +13,9 @@ from dataclasses import replace
 from math import lcm
 
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var
-from tiling.loops.affine import address, step_along
-from tiling.loops.domains.split_domain import Part, Rewriting, residue_class, split_whole_groups
-from tiling.loops.element_ir import Load, Node, all_nodes, has_runtimes, node_variables, own_expressions
+from tiling.loops.affine import expressions_below, step_along
+from tiling.loops.domains.split_domain import Part, Rewriting, points_of, residue_class, split_whole_groups
+from tiling.loops.element_ir import Load, Node, all_nodes, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, LoopKind, Nest
 from tiling.loops.variables import new_variable
 
@@ -37,7 +37,7 @@ def take_turns(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var
 def _by_residue(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Nest]:
     """Turns of the innermost loop."""
     loop = nest.loops[-1]
-    turns = _turns(_expressions(nest, buffer_of, ranges), loop.variable)
+    turns = _turns(expressions_below(nest.each, buffer_of, ranges), loop.variable)
     if turns < 2 or loop.lower is not Const(0) or loop.extent < 2 * turns or _size(nest) * turns > MOST_NODES:
         return [nest]
     whole, rest = split_whole_groups(loop, turns, ranges)
@@ -52,14 +52,6 @@ def _side_by_side(nest: Nest, parts: Sequence[Part], ranges: dict[Var, Interval]
     """The nest with an iteration of each part, in order, in one: the parts run over the same loops."""
     made = [Rewriting(p, ranges).nest(nest) for p in parts]
     return replace(made[0], stores=tuple(s for n in made for s in n.stores))
-
-
-def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Expr]:
-    """Every address that is read, every condition, every index used as a number."""
-    found: list[Expr] = []
-    for n in all_nodes([s.node for s in nest.stores]):
-        found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
-    return found
 
 
 def _turns(expressions: list[Expr], variable: Var) -> int:
@@ -101,7 +93,7 @@ def _written_out(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[V
     steps = [tuple(step_along(index, b.strides, v) for v in (short.variable, inner.variable)) for b, index in places]
     if (1, n) not in steps or _size(nest) * n > MOST_NODES:
         return nest
-    return _side_by_side(nest, [Part((), {}, {short.variable: Const(r)}) for r in range(n)], ranges)
+    return _side_by_side(nest, points_of([short]), ranges)
 
 
 def _size(nest: Nest) -> int:

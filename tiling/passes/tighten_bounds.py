@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -22,9 +21,9 @@ from indexing.expr import Const, Interval, Var, as_expr, simplify
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.monoids import Known, monoid_of
 from tiling.elements.rules import simplify_node
-from tiling.loops.affine import step_along
+from tiling.loops.affine import rows_of_results, step_along
 from tiling.loops.domains.conditions import bounds_by, settled
-from tiling.loops.domains.split_domain import Part, Rewriting, where_all_hold
+from tiling.loops.domains.split_domain import Rewriting, points_of, where_all_hold
 from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
 from tiling.loops.ir import FoldStep, LoopKind, Nest, Store
 from tiling.loops.monoid import Monoid
@@ -98,11 +97,9 @@ def _scanned(nest: Nest, ranges: dict[Var, Interval], known: Known) -> Nest | No
         return None
     (r,) = reductions
     for i in nest.loops:
-        if i.kind is not LoopKind.PARALLEL or i.extent < 2 or i.lower is not Const(0):
+        if i.kind is not LoopKind.PARALLEL or i.extent < 2 or not i.is_whole:
             continue
-        last = Const(i.extent - 1)
-        if i.upper is not last:
-            continue
+        last = i.upper
         if r.upper is simplify(last, ranges) and r.lower is simplify(last - i.variable, ranges):
             # j = i + r - last runs over [0, i]
             shift, at_step = last - i.variable, as_expr(i.variable)
@@ -142,10 +139,7 @@ def _is_cut_along_rows(nest: Nest, skippable: Sequence[Choose]) -> bool:
 
     Written out, the choices cut the innermost loop into an inside without any and short edges (`codegen.source.split_innermost`).
     """
-    (f,) = nest.folds
-    out = f.buffers[0].strides
-    around = [x.variable for x in nest.loops if x.kind is LoopKind.PARALLEL]
-    rows = {v for v in around if step_along(f.index, out, v) == 1}
+    rows = {x.variable for x in rows_of_results(nest)}
     return any(rows.intersection(c.expression.variables) for n in skippable for c in n.conditions)
 
 
@@ -178,9 +172,8 @@ def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:
         same = isinstance(start, Scalar) and start.value == x.value
         return same and isinstance(element, ElementType) and is_neutral(function, x.value, element)
 
-    for point in product(*(range(x.extent) for x in reductions)):
-        at = {x.variable: as_expr(k) for x, k in zip(reductions, point, strict=True)}
-        x = Rewriting(Part((), {}, at), ranges).node(f.nodes[0])
+    for p in points_of(reductions):
+        x = Rewriting(p, ranges).node(f.nodes[0])
         if isinstance(x, Scalar) and is_start(x):
             continue
         result = simplify_node(Apply(inner, function, (result, _converted(x, f.values[0], kept))), ranges)

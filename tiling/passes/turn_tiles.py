@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 
 from indexing.expr import Interval, Var
@@ -16,7 +16,7 @@ from tiling.loops.names import Names
 from tiling.loops.staging import Layout, row_major, stage_into, turn_of
 from tiling.passes.order_loops import order_loops
 
-__all__ = ["across", "layout_of_turned", "turn_loads", "turned"]
+__all__ = ["across", "layout_of_turned", "turned"]
 
 LEAST_SIDE = 8  # shorter sides are not worth a block
 
@@ -50,33 +50,18 @@ def across(
 
 def turned(schedule: Schedule, buffer_of: Callable[[Load], Buffer], names: Names, lanes: int) -> Schedule:
     """The schedule with loads across rows of its main phase turned."""
-    main = schedule.main
-    steps, scratch = turn_loads(main.steps, buffer_of, schedule.ranges, names, lanes)
-    if not any(isinstance(s, Turn) for s in steps):
-        return schedule
-    phases = tuple(replace(p, steps=tuple(steps)) if p is main else p for p in schedule.phases)
-    return replace(schedule, phases=phases, buffers=(*schedule.buffers, *scratch))
-
-
-def turn_loads(
-    steps: Sequence[Step], buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval], names: Names, lanes: int
-) -> tuple[list[Step], list[Buffer]]:
-    """The steps with every load across rows replaced, and the scratch that holds the turned tiles."""
+    main, ranges = schedule.main, schedule.ranges
     done: list[Step] = []
     made: list[Buffer] = []
-    for step in steps:
-        found = across(step, buffer_of, ranges) if isinstance(step, Nest) else []
-        if not found or not isinstance(step, Nest):
-            done.append(step)
-            continue
+
+    def replaced(step: Nest) -> Turn | Nest:
         new: dict[Hashable, Load] = {}
-        for load, inner, row in found:
+        for load, inner, row in across(step, buffer_of, ranges):
             source = buffer_of(load)
             copies = len(step.stores) == 1 and not step.folds and step.stores[0].node is load
-            whole = turn_of(step, inner, row, source, ranges) if copies and _sides(step) == 2 else None
+            whole = turn_of(step, inner, row, source, ranges) if copies and sum(x.extent > 1 for x in step.loops) == 2 else None
             if whole is not None:
-                done.append(whole)
-                break
+                return whole
             layout = layout_of_turned(source, inner, row, lanes)
             buffer = layout.buffer(names.scratch(load.value, f"turned{len(made) or ''}"), Scope.THREAD)
             turn = turn_of(stage_into(buffer, layout, (row, inner), load), inner, row, source, ranges)
@@ -84,18 +69,19 @@ def turn_loads(
             made.append(buffer)
             done.append(turn)
             new[load.place] = Load(load.value, layout.at, buffer)
-        else:
-            done.append(_replaced(step, new))
-    return done, made
+        return _replaced(step, new) if new else step
+
+    for step in main.steps:
+        done.append(replaced(step) if isinstance(step, Nest) else step)
+    if not any(isinstance(s, Turn) for s in done):
+        return schedule
+    phases = tuple(replace(p, steps=tuple(done)) if p is main else p for p in schedule.phases)
+    return replace(schedule, phases=phases, buffers=(*schedule.buffers, *made))
 
 
 def layout_of_turned(source: Buffer, inner: Loop, row: Loop, lanes: int) -> Layout:
     """The layout of a tile that is turned: along the loop that walks across the rows of its source."""
     return row_major(source.element, [(row.variable, row.extent), (inner.variable, inner.extent)]).with_rows_apart(lanes)
-
-
-def _sides(nest: Nest) -> int:
-    return sum(x.extent > 1 for x in nest.loops)
 
 
 def _replaced(nest: Nest, new: Mapping[Hashable, Load]) -> Nest:

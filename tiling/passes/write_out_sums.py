@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from math import prod
 
 from hlo.registry import SumOfProducts
-from indexing.expr import Const, Expr, Interval, Var
+from indexing.expr import Interval, Var
 from tiling.elements.folds import has_own_body
-from tiling.loops.affine import linear, step_along
-from tiling.loops.domains.split_domain import Part, Rewriting
-from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes
+from tiling.loops.affine import linear, rows_of_results, step_along
+from tiling.loops.domains.split_domain import Rewriting, points_of
+from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
 __all__ = ["MOST_OF_WINDOW", "MOST_SIDE_BY_SIDE", "is_window_over_an_edge", "write_out_sums"]
@@ -44,7 +43,7 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
         return nest
     if has_runtimes([n for f in nest.folds for n in (*f.nodes, *f.inits)]) or any(x.kind is LoopKind.SCAN for x in nest.loops):
         return nest
-    rows = [x.variable for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent > 1 and _steps_of_results(nest, x) == {1}]
+    rows = [x.variable for x in rows_of_results(nest, 2)]
     count = prod(x.extent for x in loops)
     if is_body and (count > MOST_STEPS or not rows):
         return nest
@@ -55,16 +54,9 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
     count = prod(x.extent for x in loops)
     if not loops or not all(x.is_whole for x in loops) or count < 1:
         return nest
-    points = list(product(*(range(x.extent) for x in loops)))
-    folds = []
-    for f in nest.folds:
-        nodes: list[Node] = []
-        for point in points:
-            at: dict[Var, Expr] = {x.variable: Const(k) for x, k in zip(loops, point, strict=True)}
-            nodes += map(Rewriting(Part((), {}, at), ranges).node, f.nodes)
-        folds.append(replace(f, nodes=tuple(nodes), products=count))
-    rest = tuple(x for x in nest.loops if not any(x is y for y in loops))
-    return replace(nest, loops=rest, folds=tuple(folds))
+    on = [Rewriting(p, ranges) for p in points_of(loops)]
+    folds = tuple(replace(f, nodes=tuple(x.node(n) for x in on for n in f.nodes), products=count) for f in nest.folds)
+    return replace(nest, loops=tuple(x for x in nest.loops if not any(x is y for y in loops)), folds=folds)
 
 
 def _inner(loops: list[Loop]) -> list[Loop]:
@@ -91,20 +83,10 @@ def is_window_over_an_edge(along: Collection[Var], reduction: Sequence[Loop], fa
     return any(window.intersection(e.variables) and row.intersection(e.variables) for e in tests)
 
 
-def _steps_of_results(nest: Nest, x: Loop) -> set[int | None]:
-    return {step_along(f.index, f.buffers[0].strides, x.variable) for f in nest.folds}
-
-
 def _lies_side_by_side(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
     """Whether neighbouring results read neighbours, or the same, everywhere and without a test."""
     nodes = [n for f in nest.folds for n in f.nodes]
     if any(isinstance(n, Choose) for n in all_nodes(nodes)):
         return False
-    accesses = [(f.buffers[0], f.index) for f in nest.folds]
-    reads = [(buffer_of(n), n.index) for n in all_nodes(nodes) if isinstance(n, Load)]
-
-    def steps(found: list[tuple[Buffer, tuple[Expr, ...]]], x: Loop) -> set[int | None]:
-        return {step_along(index, b.strides, x.variable) for b, index in found}
-
-    rows = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent >= LEAST_ROW and steps(accesses, x) == {1}]
-    return bool(rows) and steps(reads, rows[0]) <= {0, 1}
+    rows = rows_of_results(nest, LEAST_ROW)
+    return bool(rows) and all(step_along(x.index, buffer_of(x).strides, rows[0].variable) in (0, 1) for x in loads(nodes))

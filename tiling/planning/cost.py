@@ -1,4 +1,4 @@
-"""The cost model: seconds that a schedule takes on a machine, from its loops, loads and stores.
+"""The cost model of a CPU: seconds that a schedule takes on a machine, from its loops, loads and stores.
 
     seconds = sum over phases of max(arithmetic, traffic) / parallel efficiency + launches
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from math import gcd, log2, prod
-from typing import Protocol
 
 from hlo.module import Value
 from indexing.expr import Expr, Var
 from tiling.contract.register_blocks import sums_in_blocks
+from tiling.cost_model import Estimate, model_of
 from tiling.elements.folds import has_own_body
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import steps_along
@@ -46,7 +46,7 @@ from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
 from tiling.planning.work import Work, order_of, work_of
 
-__all__ = ["REACHED", "CostModel", "Estimate", "estimate", "estimate_phases", "has_own_model", "least_seconds", "with_model"]
+__all__ = ["REACHED", "estimate", "estimate_phases", "least_seconds"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
 BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length
@@ -72,69 +72,13 @@ LOOP_ITERATION_SECONDS = 2e-9  # entering an inner loop once
 IN_ORDER_CYCLES = 8  # a step of a fold that is no one function, from the one before
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Predicted seconds and what they consist of; `unit` names what a model counts in their place.
-
-    >>> estimate = Estimate(5e-6, 2e-6, 5e-6, 4096)
-    >>> print(estimate, "|", estimate.figure(7e-6))
-    5.0 us (2.0 us arithmetic, 5.0 us traffic, 4096 bytes of memory) | 7.0 us
-    >>> print(Estimate(3.0, 0.0, 0.0, 4096, unit="launches"))
-    3 launches (4096 bytes of memory)
-    """
-
-    seconds: float
-    arithmetic_seconds: float
-    traffic_seconds: float
-    memory_bytes: int
-    cache_bytes: int = 0  # from beyond the cores' own caches, memory included
-    unit: str = ""
-
-    def figure(self, seconds: float) -> str:
-        """What this estimate's model counts, such as the sum of several estimates' `seconds`, as text."""
-        return f"{seconds:.10g} {self.unit}" if self.unit else f"{seconds * 1e6:.1f} us"
-
-    def __str__(self) -> str:
-        if self.unit:
-            return f"{self.figure(self.seconds)} ({self.memory_bytes} bytes of memory)"
-        return (
-            f"{self.seconds * 1e6:.1f} us ({self.arithmetic_seconds * 1e6:.1f} us arithmetic, "
-            f"{self.traffic_seconds * 1e6:.1f} us traffic, {self.memory_bytes} bytes of memory)"
-        )
-
-
-class CostModel(Protocol):
-    """What the planner weighs candidates by: the fewest `seconds` win, whatever those count (`Estimate.unit` says what).
-
-    Called often, of alike schedules too: the same schedule and machine must always give the same figures. Of two kernels it is
-    their sum that counts.
-    """
-
-    def estimate(self, schedule: Schedule, machine: Machine) -> Estimate: ...
-
-
-@dataclass(frozen=True)
-class _Weighed(Machine):
-    """A machine whose schedules another model than the CPU's weighs."""
-
-    cost_model: CostModel | None = None
-
-
-def with_model(machine: Machine, model: CostModel | None) -> Machine:
-    """The machine, with schedules on it weighed by `model`; None: by the CPU's own. Raises TypeError for what is no model."""
-    if isinstance(model, type) or (model is not None and not callable(getattr(model, "estimate", None))):
-        found = f"the class {model.__name__}, no object of it" if isinstance(model, type) else repr(model)
-        raise TypeError(f"cost_model: expected an object with estimate(schedule, machine), found {found}")
-    return machine if model is None else _Weighed(**asdict(machine), cost_model=model)
-
-
 def estimate(schedule: Schedule, machine: Machine) -> Estimate:
     """The predicted cost of a schedule: by the machine's model, else by that of a CPU.
 
     Raises TypeError where the model gives no Estimate, or one whose seconds no two can be compared by.
     """
-    if isinstance(machine, _Weighed) and machine.cost_model is not None:
-        model = machine.cost_model
+    model = model_of(machine)
+    if model is not None:
         found = model.estimate(schedule, machine)
         if not isinstance(found, Estimate) or found.seconds != found.seconds:
             wanted = f"expected {type(model).__name__}.estimate to give a tiling.Estimate whose seconds are a number"
@@ -142,11 +86,6 @@ def estimate(schedule: Schedule, machine: Machine) -> Estimate:
         return found
     phases = [(p, p.steps) for p in schedule.phases]
     return estimate_phases(phases, schedule, machine, buffers_by_value(schedule))
-
-
-def has_own_model(machine: Machine) -> bool:
-    """Whether another model than the CPU's weighs schedules: it is asked about each."""
-    return isinstance(machine, _Weighed) and machine.cost_model is not None
 
 
 def estimate_phases(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hlo.errors import Declined
+from tiling.cost_model import model_of
 from tiling.loops.ir import LoopKind, Nest, Schedule
 from tiling.loops.names import Names
 from tiling.lower.fusion import Lowering
@@ -12,7 +13,7 @@ from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passing import runs, skipped
-from tiling.planning.cost import estimate, has_own_model
+from tiling.planning.cost import estimate
 from tiling.planning.weigh import Sketch, sketch
 from tiling.routines.table import routine_of
 
@@ -63,7 +64,7 @@ def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Sc
 
     They are those of the CPU's model, of loops after all passes: where one is skipped or another model weighs, it is lowered.
     """
-    if skipped() or has_own_model(machine):
+    if skipped() or model_of(machine) is not None:
         return lower(request, machine, names)
     notes: list[str] = []
     try:

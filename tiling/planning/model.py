@@ -15,11 +15,11 @@ from hlo.module import Module, Op, Value
 from hlo.types import TensorType
 from indexing.deriving.derive import output_to_input
 from indexing.map import IndexingMap
+from tiling.cost_model import Estimate
 from tiling.loops.ir import Schedule, Scope
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.machine import Machine
-from tiling.planning.cost import Estimate
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, Region
 from tiling.words import count, op_summary

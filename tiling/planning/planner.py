@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value, as_module, walk
 from hlo.registry import Literal, SumOfProducts
+from tiling.cost_model import CostModel, model_of, with_model
 from tiling.loops.buffers import Buffer
 from tiling.loops.ir import Schedule
 from tiling.loops.names import Names
@@ -22,7 +23,7 @@ from tiling.machine import Machine
 from tiling.passing import runs
 from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
-from tiling.planning.cost import CostModel, estimate, has_own_model, with_model
+from tiling.planning.cost import estimate
 from tiling.planning.forms import lower
 from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
@@ -128,7 +129,7 @@ def _plan_as_it_is(
     number = {op: k for k, op in enumerate(program.ops)}
     becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
     own = tuple(p for p in pins if not p.region)
-    weighs_all = has_own_model(machine)  # what goes without saying does so for a CPU
+    weighs_all = model_of(machine) is not None  # what goes without saying does so for a CPU
     while True:
         planner = Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes, weighs_all, is_lean)
         try:

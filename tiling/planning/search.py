@@ -10,6 +10,7 @@ from math import prod
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import SumOfProducts
+from tiling.cost_model import Estimate, model_of
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.ir import (
     Contract,
@@ -32,7 +33,7 @@ from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
 from tiling.passing import skipped
-from tiling.planning.cost import Estimate, estimate, has_own_model
+from tiling.planning.cost import estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.weigh import Sketch, floor
 
@@ -193,7 +194,7 @@ def _floors(
     worth: Sequence[tuple[int, ...]], stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names
 ) -> dict[tuple[int, ...], float]:
     """What each of these sizes takes at least, for the CPU's model of loops after all passes."""
-    if skipped() or has_own_model(machine) or len(worth) < 2:
+    if skipped() or model_of(machine) is not None or len(worth) < 2:
         return {}
     return {sizes: floor(FusionRequest(tuple(stages), stored, sizes), machine, names) for sizes in worth}
 

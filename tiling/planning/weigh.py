@@ -21,6 +21,7 @@ import numpy as np
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Const, Interval, Var
+from tiling.cost_model import Estimate
 from tiling.elements.folds import has_own_body
 from tiling.loops.affine import address, linear, steps_along
 from tiling.loops.element_ir import Load
@@ -35,7 +36,7 @@ from tiling.machine import Machine
 from tiling.passes.split_fold import LEAST_ELEMS
 from tiling.passes.tighten_bounds import sums_element
 from tiling.passes.turn_tiles import LEAST_SIDE, layout_of_turned
-from tiling.planning.cost import REACHED, Estimate, estimate_phases, least_seconds
+from tiling.planning.cost import REACHED, estimate_phases, least_seconds
 from tiling.planning.work import Access, Part, Work, join_all, order_of, work_of
 from tiling.routines.table import routine_of
 
@@ -269,7 +270,7 @@ class _Weighing(Lowering):
         return found
 
     def _turned(self, work: Work, found: Iterable[tuple[Access, Loop, Loop, bool]]) -> tuple[list[Part], list[Buffer]]:
-        """The nest's work with such tiles turned first, as `turn_tiles.turn_loads` has it."""
+        """The nest's work with such tiles turned first, as `turn_tiles.turned` has it."""
         done: list[Part] = []
         made: list[Buffer] = []
         new: dict[Access, Access] = {}

@@ -37,7 +37,7 @@ from tiling.loops.element_ir import (
 )
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Skip, Step
 from tiling.passes.merge_nests import join_steps, one_skip
-from tiling.passes.order_loops import LookedUp, innermost
+from tiling.passes.order_loops import innermost, steps_looked_up
 
 __all__ = ["Access", "Fold", "Operation", "Part", "Stored", "Work", "as_in", "join_all", "order_of", "work_of"]
 
@@ -178,18 +178,16 @@ def order_of(work: Work, buffer_of: Callable[[Load], Buffer]) -> list[int]:
     loops = work.loops
     if len(loops) < 2 or work.order_is_fixed:
         return list(range(len(loops)))
-    accesses = [(steps_along(s.index, s.buffer.strides, s.variables), 1.1) for s in work.stores]
-    looked_up = []
+    accesses: list[tuple[Sequence[int | None], float]] = [
+        (steps_along(s.index, s.buffer.strides, s.variables), 1.1) for s in work.stores
+    ]
     for a in work.loads:
-        if not a.counts:
-            continue
-        steps = steps_along(a.load.index, buffer_of(a.load).strides, a.variables)
-        if a.load.runtimes:
-            named = [any(v in e.variables for e in a.load.index) for v in a.variables]
-            looked_up.append(LookedUp(steps, named, [bool(a.depends >> k & 1) for k in range(len(loops))]))
-        else:
+        if a.counts:
+            steps = steps_along(a.load.index, buffer_of(a.load).strides, a.variables)
+            if a.load.runtimes:
+                steps = steps_looked_up(steps, [bool(a.depends >> k & 1) for k in range(len(loops))])
             accesses.append((steps, 1.0))
-    best = innermost(loops, accesses, looked_up)[0]
+    best = innermost(loops, accesses)[0]
     last = next(k for k, x in enumerate(loops) if x is best)
     rest = [k for k in range(len(loops)) if k != last]
     parallel = [k for k in rest if loops[k].kind is LoopKind.PARALLEL]

@@ -102,18 +102,15 @@ def settled(n: Node, decide: Callable[[Condition], Condition | bool]) -> Node:
     enough. A choice by values known at run time stays as it is."""
     if not isinstance(n, (Choose, Test)) or (isinstance(n, Choose) and n.runtimes):
         return n
-    left: list[Condition] = []
-    for c in n.conditions:
-        known = decide(c)
-        if known is False:
-            return n.otherwise if isinstance(n, Choose) else _truth(False)
-        if known is not True:
-            left.append(known)
-    if tuple(left) == n.conditions:
+    known = [decide(c) for c in n.conditions]
+    if False in known:
+        return n.otherwise if isinstance(n, Choose) else _truth(False)
+    left = tuple([c for c in known if not isinstance(c, bool)])
+    if left == n.conditions:
         return n
     if isinstance(n, Test):
-        return Test(tuple(left)) if left else _truth(True)
-    return Choose(tuple(left), n.then, n.otherwise) if left else n.then
+        return Test(left) if left else _truth(True)
+    return Choose(left, n.then, n.otherwise) if left else n.then
 
 
 def _truth(holds: bool) -> Scalar:

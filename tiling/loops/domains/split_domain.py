@@ -3,6 +3,7 @@
     split_domain     lower <= v <= upper   ->   v < first;  first <= v <= last;  last < v       first <= v <= last: the condition
     residue_class    v mod d = r           ->   v = d w + r for w in [0, (upper - r) // d]
     pinned           lower = v = upper     ->   no loop
+    points_of        v in [0, n - 1]       ->   v = 0;  v = 1;  …  v = n - 1
 
 Which condition is worth a cut, each pass says for itself. A `Part` says what is known there, and a `Rewriting` is what a nest
 does on it: without the conditions that are known, in the part's own variables.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from hlo.access import Condition
 from indexing.expr import (
@@ -39,7 +41,7 @@ from tiling.loops.domains.inside import is_at_most
 from tiling.loops.element_ir import Load, Node, rebuild
 from tiling.loops.ir import Loop, Nest
 
-__all__ = ["Part", "Rewriting", "pinned", "residue_class", "split_domain", "split_whole_groups", "where_all_hold"]
+__all__ = ["Part", "Rewriting", "pinned", "points_of", "residue_class", "split_domain", "split_whole_groups", "where_all_hold"]
 
 ONCE = Var("whole")
 """Of a loop around a domain that a condition on none of its loops cuts."""
@@ -133,6 +135,16 @@ def pinned(part: Part, loops: Sequence[Loop]) -> Part:
     return replace(part, loops=bounded, at={**part.at, **at})
 
 
+def points_of(loops: Sequence[Loop]) -> list[Part]:
+    """The iterations of whole loops one by one, in order: parts without a loop.
+
+    >>> [str(e) for p in points_of([Loop(Var("i"), Const(0), Const(2), 3)]) for e in p.at.values()]
+    ['0', '1', '2']
+    """
+    points = product(*(map(Const, range(x.extent)) for x in loops))
+    return [Part((), {}, {x.variable: e for x, e in zip(loops, at, strict=True)}) for at in points]
+
+
 def where_all_hold(loops: Sequence[Loop], conditions: Conjunction, ranges: Mapping[Var, Interval]) -> Part:
     """The one part of a domain in which all conditions hold, each of which bounds at most one loop; it may be empty.
 
@@ -166,7 +178,7 @@ def _cut(part: Part, conjunction: Conjunction, ranges: Mapping[Var, Interval]) -
 
 def _inside(loop: Loop, ends: LoopEnds, ranges: Mapping[Var, Interval]) -> Loop:
     firsts, lasts = ends
-    return _over(loop, _greatest((loop.lower, *firsts), ranges), _least((loop.upper, *lasts), ranges), ranges)
+    return _over(loop, _least((loop.lower, *firsts), ranges, -1), _least((loop.upper, *lasts), ranges), ranges)
 
 
 def _outside(loop: Loop, ends: LoopEnds, ranges: Mapping[Var, Interval]) -> tuple[Loop | None, Loop | None]:
@@ -178,7 +190,7 @@ def _outside(loop: Loop, ends: LoopEnds, ranges: Mapping[Var, Interval]) -> tupl
     if lasts:
         last = minimum(*lasts)
         apart = [e for e in firsts if not is_at_most(Bounds(ranges), e - last, 1)]  # nothing between `before` and here
-        after = _over(loop, _greatest((loop.lower, last + 1, *apart), ranges), loop.upper, ranges)
+        after = _over(loop, _least((loop.lower, last + 1, *apart), ranges, -1), loop.upper, ranges)
     return before, after
 
 
@@ -215,25 +227,17 @@ def _over(loop: Loop, lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]) 
     return replace(loop, lower=lower, upper=upper, extent=max(0, min(loop.extent, most)))
 
 
-def _least(of: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
-    """The least of some expressions, without those that are known to be no less than another."""
-    least = simplify(minimum(*of), ranges)
-    return simplify(minimum(*_not_above(of, ranges)), ranges) if isinstance(least, Minimum) else least
-
-
-def _greatest(of: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Expr:
-    greatest = simplify(maximum(*of), ranges)
-    if not isinstance(greatest, Maximum):
-        return greatest
-    return simplify(maximum(*(-e for e in _not_above([-e for e in of], ranges))), ranges)
-
-
-def _not_above(of: Sequence[Expr], ranges: Mapping[Var, Interval]) -> list[Expr]:
+def _least(of: Sequence[Expr], ranges: Mapping[Var, Interval], sign: int = 1) -> Expr:
+    """The least of some expressions, without those that are known to be no less than another; for the sign -1 the greatest."""
+    pick = minimum if sign > 0 else maximum
+    least = simplify(pick(*of), ranges)
+    if not isinstance(least, (Minimum, Maximum)):
+        return least
     bounds, kept = Bounds(ranges), list(dict.fromkeys(of))
     for e in tuple(kept):
-        if any(is_at_most(bounds, x - e, 0) for x in kept if x is not e):
+        if any(is_at_most(bounds, (x - e) * sign, 0) for x in kept if x is not e):
             kept.remove(e)
-    return kept
+    return simplify(pick(*kept), ranges)
 
 
 # ---------------------------------------------------------------- what is done on a part
