@@ -32,6 +32,7 @@ from tiling.mesh.moves import Move as MoveOfTiles
 from tiling.mesh.moves import moves_between, moves_cost
 from tiling.mesh.regions import Held, control, manual
 from tiling.mesh.relations import Loops, Spread, Windows, loops_of
+from tiling.mesh.remade import Sources, reads_no_values
 from tiling.mesh.shardings import Digit, Sharding
 from tiling.mesh.special.ways import Special, specials_of
 from tiling.mesh.spreads import may_spread, spreads_of, uneven_ranges
@@ -85,6 +86,8 @@ class Walk:
     def __post_init__(self) -> None:
         self.deferred = Deferred(self, self.whole.network)
         self.deferred.note(self.program.ops)
+        self.sources = Sources(frozenset(self.program.ops), self.held, self.lazy)
+        self._again: dict[tuple[Value, Sharding], _Choice | None] = {}
         for v, s in zip(self.program.results, self.wanted, strict=True):
             if s is not None:
                 self.hints.setdefault(v, s)
@@ -171,7 +174,23 @@ class Walk:
             return 0.0
         if v in self.deferred.views:
             return self.deferred.seconds(v, s)
-        return moves_cost(_moves(self.sharding(v), s, v), v.tensor, self.whole.network)
+        moved = moves_cost(_moves(self.sharding(v), s, v), v.tensor, self.whole.network)
+        again = self._made_again(v, s) if moved else None
+        return moved if again is None else min(moved, again.seconds)
+
+    def _made_again(self, v: Value, s: Sharding) -> _Choice | None:
+        """The way to make a value once more, in another sharding, of what it is made of; None where that is no less."""
+        if not self.sources.is_made_of_less(v):
+            return None
+        if (v, s) not in self._again:
+            op, found = v.op, None
+            assert op is not None
+            loops = self._loops(op)
+            if reads_no_values(loops):
+                choice = self._choice(op, dict(zip(self._must(op).dims, s.dims, strict=True)), None)
+                found = choice if choice is not None and choice.result == s and not choice.windows else None
+            self._again[v, s] = found
+        return self._again[v, s]
 
     def at(self, v: Value, s: Sharding, reason: str) -> Value:
         """A value in a sharding: moved there, or made there."""
@@ -181,7 +200,12 @@ class Walk:
             if v in self.held:
                 held = self.held[v]
                 moves = _moves(held.sharding, s, v)
-                self.known[key] = self.emit.moved(held.value, v.tensor, moves, reason)
+                again = self._made_again(v, s)
+                if again is not None and again.seconds < moves_cost(moves, v.tensor, self.whole.network):
+                    assert v.op is not None
+                    self.known[key] = self._emitted(v.op, again)[0]
+                else:
+                    self.known[key] = self.emit.moved(held.value, v.tensor, moves, reason)
             elif v in self.deferred.views:
                 self.known[key] = self.deferred.at(v, s, reason)
             else:
@@ -292,6 +316,7 @@ class Walk:
 
     def _one(self, op: Op) -> None:
         """The cheapest way to compute an op."""
+        self._again.clear()  # what it takes changes with what is there
         loops = self._loops(op)
         hint = self.hints.get(op.results[0]) if op.results else None
         choices = []
