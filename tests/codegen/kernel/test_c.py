@@ -183,6 +183,12 @@ def test_a_counter_that_the_body_changes_and_a_range_that_it_changes() -> None:
     assert "for (int64_t k_at = 0, k_stop = n; k_at < k_stop; k_at += 1) {\n        k = k_at;" in made
 
 
+def test_negative_numbers_are_shifted_as_unsigned_ones() -> None:
+    """The compiler's checks of behavior: `left shift of negative value`, of the keys of a selection."""
+    made = text_of("n = end - 9\ny[(n << 2) & 7] = x[0]")
+    assert "(int64_t)((uint64_t)n << 2)" in made, made
+
+
 def test_names_of_c_are_nobodys() -> None:
     assert "float int_ = x[0];" in text_of("int = x[0]\ny[0] = int")
 
