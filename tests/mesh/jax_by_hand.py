@@ -176,7 +176,7 @@ def by_hand() -> Iterator[Program]:
         ("sort along what is spread", jnp.sort, d4, (line,), line, ((256,),)),
         ("argsort and rows", lambda x, k: x[jnp.argsort(k)], d4, (line, line), line, ((64, 4), (64,))),
         ("bodies", bodies, d4, (line,), line, ((32, 3),)),
-        ("wave", wave, d22, (both,) * 2, (both,) * 2, ((16, 16), (16, 16))),
+        ("wave, both cut", wave, d22, (both,) * 2, (both,) * 2, ((16, 16), (16, 16))),
         ("graph", graph, d4, (rows, line, line, P()), rows, ((32, 8), numbers, numbers, (8, 8))),
         ("recurrence", recurrence, d4, (line,) * 2, (line,) * 2, ((32, 3), (32, 3))),
         ("chain of products", lambda a, b, c: jnp.einsum("abc,cd,bde->ae", a, b, c), d22, (both, P(None, "y"), P("y")), line,
