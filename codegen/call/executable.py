@@ -387,6 +387,8 @@ class Executable:
             arrays = [self.spread.local(k, a, rank) for k, a in enumerate(arrays)]
         given = self._arguments(arrays)
         if self.whole is not None:
+            if self.processes is not None:
+                self.processes.begin_program()
             return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls, self.processes)
         if self._debug:
             run = GuardedRun(
