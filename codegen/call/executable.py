@@ -306,7 +306,7 @@ class Executable:
     def __deepcopy__(self, memo: dict[int, Any]) -> Executable:
         return self
 
-    def for_xla(self, done: int, failures: Failures, is_plain: bool = False) -> XlaCall | Declined:
+    def for_xla(self, done: int, failures: Failures, is_plain: bool = False, held: int = 0) -> XlaCall | Declined:
         """The program as XLA calls it, or whoever has addresses (`codegen.call.xla_call`), or why it cannot be called so."""
         if self.whole is not None:
             return Declined(f"the evaluator runs the whole program: {self.whole}")
@@ -316,7 +316,7 @@ class Executable:
             return Declined("other processes take part")
         threads = self.threads or native_threads.default_threads()
         return call_by_xla(
-            self._launch, self._layout, self._need_bytes, threads, self._evaluate, done, failures, is_plain
+            self._launch, self._layout, self._need_bytes, threads, self._evaluate, done, failures, is_plain, held
         )
 
     def packs_for_xla(

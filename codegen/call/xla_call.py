@@ -6,6 +6,9 @@ program's memories, the steps' tables, the steps, the run's record, the arena, t
 any threads and from within each other, may be on their way, and a fork leaves nothing behind that somebody holds. The
 interpreter's lock is taken for the steps that Python runs alone.
 
+XLA holds a program as long as a call of it may be on its way, or may begin. So it is told of a state when it has made code of a
+call (`XLA_FFI_State_Set`), which it destroys with that code: a word counts how often the record is held so.
+
 What cannot be run so is refused before the first step (no memory, a result that is not aligned as kernels were told): the caller
 then takes the thorough way. What a step of Python's raises is kept for the thread that called.
 """
@@ -27,21 +30,21 @@ from codegen.native.signature import KernelSignature
 from codegen.target import default_target
 
 __all__ = [
-    "ARGUMENTS", "ATTRIBUTE", "BODY", "BYTES", "INTERRUPTED", "MESSAGE", "RESULTS", "TARGET", "Failures", "XlaCall",
-    "expect_memory", "handler_address", "prepare",
+    "ARGUMENTS", "ATTRIBUTE", "BODY", "BYTES", "HOLD", "INTERRUPTED", "MESSAGE", "RESULTS", "TARGET", "Failures", "XlaCall",
+    "expect_memory", "handler_address", "hold_type", "prepare",
 ]  # fmt: skip
 
-TARGET = "tilewright_call"
+TARGET, HOLD = "tilewright_call", "tilewright_call_hold"
 ATTRIBUTE = "record"
-_SYMBOL = "tilewright_xla_call"
+_SYMBOL, _LET_GO, _TYPE = "tilewright_xla_call", "tilewright_xla_let_go", "tilewright_xla_type"
 _LINE = 64
 
 # words of a program's record
 (
     BODY, BYTES, _SLOTS, _FIXED, _ARENA_COUNT, _ARENA, _ARENA_AT, _GIVEN_COUNT, _GIVEN, _MADE_COUNT, _MADE, _CELLS, _CELL_SLOTS,
-    _STEP_WORDS, _STEPS, _RUN, _SCRATCH_AT, _STRIDE, _THREADS, _POOL_CELL, _HOST, _DONE, _ALLOCATE, _RELEASE, _KEPT,
-) = range(25)  # fmt: skip
-_RECORD_WORDS = 25
+    _STEP_WORDS, _STEPS, _RUN, _SCRATCH_AT, _STRIDE, _THREADS, _POOL_CELL, _HOST, _DONE, _ALLOCATE, _RELEASE, _KEPT, _HELD,
+) = range(26)  # fmt: skip
+_RECORD_WORDS = 26
 # words of a row of results: its memory, the bytes that are copied from there after the run (0: the program writes the result
 # itself), and the bits that its address must not have
 _MADE_WORDS = 3
@@ -85,12 +88,23 @@ _IR = f"""
 target triple = "{{triple}}"
 ; DECLARED
 @message = internal constant [{len(MESSAGE) + 1} x i8] c"{MESSAGE}\\00"
+@type = internal global i64 0, align 8
+
+define ptr @{_TYPE}() {{{{
+  ret ptr @type
+}}}}
+
+define void @{_LET_GO}(ptr %held) {{{{
+  %count = atomicrmw sub ptr %held, i64 1 seq_cst
+  ret void
+}}}}
 
 define ptr @{_SYMBOL}(ptr %call) {{{{
 entry:
   %own = alloca [4 x i64]
   %mode = alloca i32
   %error = alloca [4 x i64]
+  %set = alloca [6 x i64]
   %extension_at = getelementptr ptr, ptr %call, i64 1
   %extension = load ptr, ptr %extension_at
   %has_none = icmp eq ptr %extension, null
@@ -107,8 +121,17 @@ version:
   store i32 0, ptr %major
   %minor = getelementptr i32, ptr %metadata, i64 7
   store i32 3, ptr %minor
+  %metadata_bytes = load i64, ptr %metadata
+  %is_long = icmp ugt i64 %metadata_bytes, 40
+  br i1 %is_long, label %typed, label %done
+typed:
+  %type_at = getelementptr i64, ptr %metadata, i64 5
+  %type = load i64, ptr @type
+  store i64 %type, ptr %type_at
   ret ptr null
 execute:
+  %stage_at = getelementptr i64, ptr %call, i64 4
+  %stage = load i32, ptr %stage_at
   %attributes_at = getelementptr ptr, ptr %call, i64 20
   %attributes = load ptr, ptr %attributes_at
   %scalar = load ptr, ptr %attributes
@@ -116,6 +139,36 @@ execute:
   %value = load ptr, ptr %value_at
   %number = load i64, ptr %value
   %record = inttoptr i64 %number to ptr
+  %is_made = icmp eq i32 %stage, 0
+  br i1 %is_made, label %hold, label %run
+hold:
+  %held_at = getelementptr ptr, ptr %record, i64 {_HELD}
+  %held = load ptr, ptr %held_at
+  %count_held = atomicrmw add ptr %held, i64 1 seq_cst
+  %context_at = getelementptr ptr, ptr %call, i64 3
+  %context = load ptr, ptr %context_at
+  %set_1 = getelementptr ptr, ptr %set, i64 1
+  %set_2 = getelementptr ptr, ptr %set, i64 2
+  %set_3 = getelementptr ptr, ptr %set, i64 3
+  %set_4 = getelementptr ptr, ptr %set, i64 4
+  %set_5 = getelementptr ptr, ptr %set, i64 5
+  store i64 48, ptr %set
+  store ptr null, ptr %set_1
+  store ptr %context, ptr %set_2
+  store i64 0, ptr %set_3
+  store ptr @type, ptr %set_4
+  store ptr %held, ptr %set_5
+  %set_api_at = getelementptr ptr, ptr %call, i64 2
+  %set_api = load ptr, ptr %set_api_at
+  %set_state_at = getelementptr ptr, ptr %set_api, i64 13
+  %set_state = load ptr, ptr %set_state_at
+  %set_error = call ptr %set_state(ptr %set)
+  %is_set = icmp eq ptr %set_error, null
+  br i1 %is_set, label %done, label %not_held
+not_held:
+  %count_not = atomicrmw sub ptr %held, i64 1 seq_cst
+  ret ptr %set_error
+run:
   %bytes_at = getelementptr i64, ptr %record, i64 {BYTES}
   %bytes = load i64, ptr %bytes_at
   %allocate_at = getelementptr ptr, ptr %record, i64 {_ALLOCATE}
@@ -284,9 +337,29 @@ def prepare() -> None:
     compile_kernel(_FRAME_SOURCE, _NO_BUFFERS)
 
 
+@functools.cache
+def _loaded() -> Any:
+    return native_function(_handler(default_target().triple), _SYMBOL)[1]
+
+
 def handler_address() -> int:
     """The address of the function that XLA calls; it stays for the life of the process."""
-    return native_function(_handler(default_target().triple), _SYMBOL)[0]
+    return int(_loaded().address(_SYMBOL))
+
+
+@functools.cache
+def hold_type() -> tuple[int, int]:
+    """The addresses of XLA's number for states of this handler, and of what says how one is destroyed (`XLA_FFI_TypeInfo`).
+
+    Both stay for the life of the process. Whoever has XLA know the handler has it know this type first, by the name `HOLD`.
+    """
+    loaded = _loaded()
+    description = np.array([24, 0, loaded.address(_LET_GO)], np.int64)
+    _kept.append(description)
+    return int(ctypes.CFUNCTYPE(ctypes.c_void_p)(loaded.address(_TYPE))()), int(description.ctypes.data)
+
+
+_kept: list[np.ndarray] = []
 
 
 @functools.cache
@@ -338,8 +411,8 @@ class XlaCall:
     `plan` runs over memories by number: `given` are those of the arguments (None: not read), `made` those of the results with the
     bytes to copy from there (0: written by the program) and the alignment of what is written there, `fixed` the addresses of
     constants, `offsets` what lies in an arena of `arena_bytes`. `host(number, addresses)` runs a step of Python's. `done` is the
-    address of a word that is increased when a call has ended, as the last that it does with the record or this word. `keep` is
-    what has to live as long as the record: memory of `fixed`.
+    address of a word that is increased when a call has ended, as the last that it does with the record or this word; `held` that
+    of the word that counts how often XLA holds the record. `keep` is what has to live as long as the record: memory of `fixed`.
 
     A record that `is_plain` is for callers of its body, with the address of [where the addresses are (at word `ARGUMENTS` those
     of the arguments' elements, at word `RESULTS` the results'), the record, `bytes` of memory from a cache line's start, status].
@@ -360,10 +433,11 @@ class XlaCall:
         failures: Failures,
         is_plain: bool = False,
         keep: Sequence[Any] = (),
+        held: int = 0,
     ) -> None:
         self._keep: list[Any] = [plan, *keep]
         self.plan, self.given = plan, tuple(given)
-        self._rest = (given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain, keep)
+        self._rest = (given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain, keep, held)
         self.has_host = any(isinstance(s, launch.Host) for s in plan.steps)
         self.threads = threads if plan.parallel else 1
         # Its end is waited for in the caller's thread: signals are heard there alone, and there a callback's error is raised.
@@ -396,15 +470,16 @@ class XlaCall:
         record[_HOST] = ctypes.cast(called, ctypes.c_void_p).value or 0 if called is not None else 0
         record[_DONE] = done
         record[_ALLOCATE], record[_RELEASE] = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in _allocator())
+        record[_HELD] = held
         self.words = np.array(record, np.int64)
         self.address = int(self.words.ctypes.data)
 
     def without(self, plan: launch.Plan, numbers: Sequence[int], places: Mapping[int, int]) -> XlaCall:
         """The record of the steps with these numbers alone, which `plan` has; memories that others made are at `places`."""
-        given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain, keep = self._rest
+        given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain, keep, held = self._rest
         return XlaCall(
             plan, given, made, {**fixed, **places}, {k: at for k, at in offsets.items() if k not in places}, arena_bytes, threads,
-            lambda number, addresses: host(numbers[number], addresses), done, failures, is_plain, keep,
+            lambda number, addresses: host(numbers[number], addresses), done, failures, is_plain, keep, held,
         )  # fmt: skip
 
     def keep(self, kept: tuple[XlaCall, Sequence[tuple[int, int]]] | None) -> Any:

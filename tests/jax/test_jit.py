@@ -263,17 +263,17 @@ def test_a_choice_by_platform_is_the_cpus() -> None:
 def test_buffers_come_in_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     import array
 
-    from tilewright.jax import bridge
+    from tilewright.jax import compiled
 
     seen: list[int] = []
-    kept = bridge.array
+    kept = compiled.array
 
     def spied(jax_: Any, leaf: Any, dtype: Any) -> np.ndarray:
         a = kept(jax_, leaf, dtype)
         seen.append(a.ctypes.data)
         return a
 
-    monkeypatch.setattr(bridge, "array", spied)
+    monkeypatch.setattr(compiled, "array", spied)
     f = tilewright.jit(lambda x: x * 2, output="numpy")
     a = np.arange(1024, dtype=np.float32)
     buffer = array.array("f", range(1024))

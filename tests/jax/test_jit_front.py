@@ -28,7 +28,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax.numpy as jnp
 
     from codegen.call import xla_call
-    from tilewright.jax import bridge, front
+    from tilewright.jax import front
 
 
 def _served(f: Any) -> int:
@@ -181,7 +181,7 @@ def test_a_signature_that_jax_does_not_take_leaves_the_others_their_warm_calls(
         assert _served(f) == k + 1
     g = tilewright.jit(lambda x, n: x, static_argnums=1)
     assert [g(unusual, 1).shape for _ in range(3)] == [unusual.a.shape if other == "refused" else unusual.shape] * 3
-    with pytest.raises(bridge.JaxError, match="hashable"):
+    with pytest.raises(ValueError, match="hashable"):
         g(unusual, [1])
 
 
@@ -326,14 +326,17 @@ def test_what_xla_still_computes_outlives_its_function() -> None:
     """An argument that JAX has not computed yet: XLA calls the program later, when nobody else knows of it any more."""
     f = tilewright.jit(lambda x: (jnp.tanh(x) * 3).sum(1))
     x = jnp.ones((700, 700))
+    others = set(front._on_their_way)
     wanted = np.asarray(f(x / 700)), np.asarray(f(x / 700))
     late = jax.jit(lambda x: jax.lax.fori_loop(0, 4, lambda k, y: y @ x / 700, x))(x) / 700
     found = f(late)
     del f
     gc.collect()
     np.testing.assert_array_equal(np.asarray(found), wanted[1])
+    jax.clear_caches()  # what XLA made of it may be held there
+    gc.collect()
     front.Front(jax, lambda: None, (), ())  # which lets go of what has ended
-    assert not front._on_their_way
+    assert set(front._on_their_way) <= others
 
 
 def test_long_calls_return_before_they_are_over() -> None:
@@ -378,8 +381,9 @@ def test_transfers_are_guarded_from_the_first_call_on() -> None:
         assert f(1.0) == 2 and f(np.ones(3, np.float32))[0] == 2
 
 
-def test_a_call_without_memory_has_ended_too() -> None:
+def test_a_call_without_memory_has_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its program was kept for ever, as if XLA still computed."""
+    monkeypatch.setattr(front, "DIRECT_BYTES", 0)  # as of one that takes more
     f = tilewright.jit(lambda x: jnp.tanh(x) * 3)
     x = jnp.ones(5)
     wanted = [np.asarray(f(x)) for _ in range(3)]

@@ -15,10 +15,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
-
-import numpy as np
 
 import codegen
 import hlo
@@ -26,9 +23,10 @@ from codegen.call.ready import get_ready
 from hlo.errors import Declined, TilewrightError
 from hlo.logs import set_up_logs
 from hlo.module import Module
-from hlo.types import TensorType, TokenType
 from tilewright.jax import first_call
 from tilewright.jax.again import tell
+from tilewright.jax.compiled import Compiled, Waiting
+from tilewright.jax.direct import Called, Direct
 from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError
 from tilewright.jax.inherited import started_in
 from tilewright.jax.kept_programs import find, keep, own_digest
@@ -37,9 +35,9 @@ from tilewright.jax.options import PLACING, Settings, elsewhere, no_number, take
 from tilewright.jax.platform_name import PLATFORM
 from tilewright.jax.results import Results
 from tilewright.jax.saving import save_with_trees
-from tilewright.jax.signatures import array, foreign, is_traced, meshes, signature, static_arguments
+from tilewright.jax.signatures import foreign, is_traced, meshes, signature, static_arguments
 from tilewright.jax.stages import CompiledFunction, LoweredModule
-from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
+from tilewright.jax.tokens import tokens_as_arrays
 from tiling.planning.garbage import few_collections
 
 __all__ = ["JaxError", "Jitted", "from_jax"]
@@ -115,68 +113,7 @@ def from_jax(f: Any, /, *args: Any, static_argnums: Any = None, static_argnames:
 # ---------------------------------------------------------------- calling
 
 
-@dataclass(frozen=True, eq=False)
-class _Compiled:
-    lowered: Lowered
-    executable: Any
-    dtypes: tuple[np.dtype[Any] | None, ...]  # of each argument; None for a token
-    token_results: int
-    token: np.ndarray | None  # what the program takes for one
-    donated: tuple[int, ...]  # numbers of the leaves
-    results: Results
-
-    @classmethod
-    def of(cls, lowered: Lowered, executable: Any, results: Results) -> _Compiled:
-        dtypes: tuple[np.dtype[Any] | None, ...]
-        token: np.ndarray | None
-        if lowered.kept is not None:
-            dtypes, tokens, token = lowered.kept.dtypes, 0, None
-        else:
-            main = lowered.module.function()
-            dtypes = tuple(
-                v.type.dtype if isinstance(v.type, TensorType) and not is_token(main, k) else None
-                for k, v in enumerate(main.arguments)
-            )
-            token = None if any(isinstance(v.type, TokenType) for v in main.arguments) else NO_ELEMENTS
-            tokens = sum(is_token(main, k, is_result=True) for k in range(len(main.result_types)))
-        donated = tuple(k for k, is_donated in enumerate(lowered.donated) if is_donated)
-        return cls(lowered, executable, dtypes, tokens, token, donated, results)
-
-    def results_of(self, jax: Any, leaves: Sequence[Any]) -> Sequence[np.ndarray]:
-        """The program's results but for tokens. JAX's arrays are immutable: what is packed of one is packed once."""
-        given = iter(leaves)
-        arrays = [self.token if t is None else array(jax, next(given), t) for t in self.dtypes]
-        run = self.executable
-        if isinstance(run, codegen.Executable) and len(leaves) == len(arrays):
-            return run.call_owned(arrays, self._owner_in(jax, leaves))[self.token_results :]
-        results: Sequence[np.ndarray] = run(*arrays)
-        return results[self.token_results :]
-
-    def _owner_in(self, jax: Any, leaves: Sequence[Any]) -> Callable[[int], Any]:
-        def owner(k: int) -> Any:
-            leaf = leaves[k]
-            is_lasting = isinstance(leaf, jax.Array) and isinstance(leaf.dtype, np.dtype) and k not in self.donated
-            return leaf if is_lasting else None
-
-        return owner
-
-    def delete_donated(self, leaves: Sequence[Any]) -> None:
-        """Deletes the arrays of JAX among a call's leaves that JAX could have reused for its results."""
-        for k in self.donated:
-            if not isinstance(leaves[k], np.ndarray) and hasattr(leaves[k], "delete"):
-                leaves[k].delete()
-
-
-@dataclass(eq=False)
-class _Waiting:
-    """A program that is lowered and not compiled here yet; `later` where its first call was evaluated."""
-
-    lowered: Lowered
-    results: Results
-    later: first_call.Later | None = None
-
-
-class Jitted:
+class Jitted(Called):
     """A JAX function that Tilewright compiles at the first call with each signature (see `jit`).
 
     `executable(*args)` is the compiled program of a signature and `lower(*args)` its module; `cache_size` counts signatures.
@@ -201,13 +138,17 @@ class Jitted:
         self._threads = threads
         self._custom_calls = dict(custom_calls or {})
         self._numbers, self._names = static_arguments(f, options.get("static_argnums"), options.get("static_argnames"))
-        self._made: dict[Any, _Compiled] = {}
-        self._waiting: dict[Any, _Waiting] = {}  # those whose first call was evaluated
+        self._made: dict[Any, Compiled] = {}
+        self._waiting: dict[Any, Waiting] = {}  # those whose first call was evaluated
         self._evaluated = 0
         self._compiled_last: Any = None  # the last signature
         self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
         self._is_simple = not self._donates and self._shardings == [None, None]  # after JAX's own call nothing is left to do
         self._called: set[Any] = set()  # signatures
+        here = functools.partial(_called, weakref.ref(self))
+        # Before the front: it goes first, and with it what XLA holds of the front's programs.
+        self._direct = Direct(_jax(), self, here, Jitted._try_direct, self._numbers, self._names)
+        self.set_call(here)
         self._front: Front | None = None
         self._thorough: set[Any] = set()  # signatures that JAX's own call does not take
         self._has_front = output == "jax" and min(self._numbers, default=0) >= 0
@@ -250,6 +191,8 @@ class Jitted:
             self._called.clear()
             self._thorough.clear()
             self._front = None
+            self._direct.end()
+            self._direct.is_over = False
             for function in (self._function, self._plain):
                 function.clear_cache()
 
@@ -314,7 +257,7 @@ class Jitted:
     def _signature(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], is_front: bool = False) -> tuple[list[Any], Any]:
         return signature(_jax(), args, kwargs, self._numbers, self._names, is_front)
 
-    def _compiled(self, leaves: list[Any], key: Any, args: Any, kwargs: Any, is_call: bool = False) -> _Compiled:
+    def _compiled(self, leaves: list[Any], key: Any, args: Any, kwargs: Any, is_call: bool = False) -> Compiled:
         """The compiled program of a signature; with `is_call` it may be one that the evaluator runs, for this call alone."""
         try:
             found = self._made.get(key)
@@ -333,12 +276,12 @@ class Jitted:
                     self._waiting.pop(key, None)
         return found
 
-    def _begun(self, leaves: list[Any], key: Any, args: Any, kwargs: Any) -> _Compiled | None:
+    def _begun(self, leaves: list[Any], key: Any, args: Any, kwargs: Any) -> Compiled | None:
         """The evaluator as a signature's program, which is compiled later; None where it is to be compiled now."""
         if self._custom_calls or key in self._waiting:
             return None
         lowered = self._lowered(args, kwargs)
-        waiting = self._waiting[key] = _Waiting(lowered, Results(_jax(), lowered.out_avals, self._output))
+        waiting = self._waiting[key] = Waiting(lowered, Results(_jax(), lowered.out_avals, self._output))
         if lowered.has_callbacks or lowered.kept is not None:
             return None
         name = lowered.module.function().name
@@ -355,7 +298,7 @@ class Jitted:
             made: tuple[Any, ...] = self._compiled(leaves, key, args, kwargs).executable(*arrays)
             return made
 
-        return _Compiled.of(lowered, run, waiting.results)
+        return Compiled.of(lowered, run, waiting.results)
 
     def _lowered(self, args: Any, kwargs: Any) -> Lowered:
         jax = _jax()
@@ -363,11 +306,11 @@ class Jitted:
         look_up = (lambda text: None) if self._custom_calls else (lambda text: find(text, self._threads))
         return lower_all(jax, self._function, self._platforms, args, kwargs, look_up)
 
-    def _compile(self, key: Any, args: Any, kwargs: Any) -> _Compiled:
+    def _compile(self, key: Any, args: Any, kwargs: Any) -> Compiled:
         waiting = self._waiting.get(key)
         if waiting is None:
             lowered = self._lowered(args, kwargs)
-            waiting = _Waiting(lowered, Results(_jax(), lowered.out_avals, self._output))
+            waiting = Waiting(lowered, Results(_jax(), lowered.out_avals, self._output))
         lowered = waiting.lowered
         if waiting.later is None:
             self._waiting.pop(key, None)  # what fails from here on begins anew
@@ -385,31 +328,17 @@ class Jitted:
             executable = make()
             if not self._custom_calls and not lowered.has_callbacks:
                 keep(lowered.module, self._threads, executable)
-        return _Compiled.of(lowered, executable, waiting.results)
+        return Compiled.of(lowered, executable, waiting.results)
 
     # ------------------------------------------------------------ the call
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if started_in:
-            _refuse_to_wait()
+    def _try_direct(self, args: Any, kwargs: Any) -> Any:
         front, settings = self._front, self._settings
-        is_checked = settings.disabled.value or settings.nans.value or settings.infs.value
-        if front is not None and self._is_simple and not (is_checked or self._thorough):
-            found = front.call(args, kwargs)
-            if found is ELSEWHERE or found is MISSED:
-                return self._thorough_call(args, kwargs, found is MISSED)
-            if front.has_packs and front.is_due():
-                self._look(front, args, kwargs)
-            return found
-        if settings.disabled.value or self._is_platforms():  # the function itself, or JAX's own call on this compiler
-            return self._plain(*args, **kwargs)
-        if self._spread is not None:
-            if is_traced(_jax(), args, kwargs):  # inside another JAX transformation: JAX goes on tracing
-                return self._plain(*args, **kwargs)
-            return self._spread(_jax(), args, kwargs)
-        if self._shardings != [None, None]:
-            return self._placed_call(args, kwargs)
-        return self._call(args, kwargs)
+        if front is None or not front.pending or settings.disabled.value or settings.nans.value or settings.infs.value:
+            return None
+        _, key = self._signature(args, kwargs)
+        made = self._made.get(key) if key is not None else None
+        return None if made is None else front.try_direct(made, args, kwargs)
 
     def _placed_call(self, args: Any, kwargs: Any) -> Any:
         jax = _jax()
@@ -493,7 +422,7 @@ class Jitted:
         except TypeError:  # the thorough way says what is wrong with it
             return True
 
-    def _front_of(self, made: _Compiled, key: Any, leaves: Sequence[Any], is_missed: bool) -> Front | None:
+    def _front_of(self, made: Compiled, key: Any, leaves: Sequence[Any], is_missed: bool) -> Front | None:
         """The front that has this program and is to be asked (again), from the second call with its signature on; or None."""
         with self._lock:
             if key not in self._called:
@@ -505,11 +434,20 @@ class Jitted:
             if front.program(made) is not None:
                 return front if is_missed else None
             added = front.add(made, leaves)
+            if front.has_packs and not self._direct.is_over:
+                # What is kept between calls asks which are on their way, and JAX's native ones are not counted.
+                was_on = self._direct.is_on
+                self._direct.end()
+                if was_on:
+                    front = self._new_front()
+                    added = front.add(made, leaves)
             if isinstance(added, Declined):
                 _log.info("%s is not called through JAX's own call with one signature: %s", self, added.reason)
                 self._thorough.add(key)
                 return None
             self._front = front
+            if self._is_simple and front.pending:
+                self._direct.begin()
             return front
 
     def _new_front(self) -> Front:
@@ -526,3 +464,28 @@ class Jitted:
             return front.bound(made, leaves)
 
         return Front(jax, bind, self._numbers, self._names)
+
+
+def _called(own: weakref.ref[Jitted], /, *args: Any, **kwargs: Any) -> Any:
+    self = own()
+    assert self is not None, "it is called"
+    if started_in:
+        _refuse_to_wait()
+    front, settings = self._front, self._settings
+    is_checked = settings.disabled.value or settings.nans.value or settings.infs.value
+    if front is not None and self._is_simple and not (is_checked or self._thorough):
+        found = front.call(args, kwargs)
+        if found is ELSEWHERE or found is MISSED:
+            return self._thorough_call(args, kwargs, found is MISSED)
+        if front.has_packs and front.is_due():
+            self._look(front, args, kwargs)
+        return found
+    if settings.disabled.value or self._is_platforms():  # the function itself, or JAX's own call on this compiler
+        return self._plain(*args, **kwargs)
+    if self._spread is not None:
+        if is_traced(_jax(), args, kwargs):  # inside another JAX transformation: JAX goes on tracing
+            return self._plain(*args, **kwargs)
+        return self._spread(_jax(), args, kwargs)
+    if self._shardings != [None, None]:
+        return self._placed_call(args, kwargs)
+    return self._call(args, kwargs)

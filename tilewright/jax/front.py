@@ -23,7 +23,17 @@ from typing import Any
 
 import numpy as np
 
-from codegen.call.xla_call import ATTRIBUTE, MESSAGE, TARGET, Failures, XlaCall, expect_memory, handler_address
+from codegen.call.xla_call import (
+    ATTRIBUTE,
+    HOLD,
+    MESSAGE,
+    TARGET,
+    Failures,
+    XlaCall,
+    expect_memory,
+    handler_address,
+    hold_type,
+)  # fmt: skip
 from codegen.call.xla_packs import XlaPacks
 from codegen.launcher import native_threads
 from codegen.native import interrupts
@@ -60,6 +70,9 @@ RARELY, MOST_RARELY = 64, 1024
 """Calls from one look at a call's arguments to the next: where their packs are kept, and at most where they are not."""
 
 
+DIRECT_BYTES = 1 << 16
+"""Calls that take at most so much memory may be made without Python in between: they are not refused for want of it."""
+
 _GUARD = "Disallowed host-to-device transfer"
 
 
@@ -72,15 +85,34 @@ def _registered() -> None:
     import jax
 
     in_capsule: Any = jax.ffi.pycapsule
-    capsule = in_capsule(ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(handler_address()))
-    jax.ffi.register_ffi_target(TARGET, capsule, platform="cpu")
+
+    def capsule(address: int) -> Any:
+        return in_capsule(ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address))
+
+    number, description = (capsule(address) for address in hold_type())
+    jax.ffi.register_ffi_type(HOLD, {"type_id": number, "type_info": description}, platform="cpu")
+    handler = capsule(handler_address())
+    jax.ffi.register_ffi_target(TARGET, {"instantiate": handler, "execute": handler}, platform="cpu")
 
 
 _on_their_way: dict[object, tuple[Callable[[], bool], Any]] = {}
 """(whether they have ended, what they run) of fronts that are gone while XLA still computes: its threads run their code.
 
-Any thread changes it, in single steps.
+Calls that Python makes are counted. Of those that JAX makes natively, XLA says that none can come any more. Any thread changes
+this, in single steps; so with the next.
 """
+
+_held: dict[object, ctypes.c_int64] = {}
+"""Words that XLA still counts down: JAX's caches hold what it made for some fronts that are gone."""
+
+
+def _let_go() -> None:
+    for key, (has_ended, _) in list(_on_their_way.items()):
+        if has_ended():
+            _on_their_way.pop(key, None)
+    for key, word in list(_held.items()):
+        if not word.value:
+            _held.pop(key, None)
 
 
 class Front:
@@ -102,31 +134,45 @@ class Front:
         self._failed = jax.errors.JaxRuntimeError
         # Counts of calls, each in one step of the interpreter's: several threads may be in one
         self._begun, self._void = itertools.count(), itertools.count()
-        self._done = ctypes.c_int64(0)
+        self._done, self._held = ctypes.c_int64(0), ctypes.c_int64(0)
         self._failures = Failures()
         self._workers, self._waits = 0, False
         self._programs: dict[Any, XlaCall] = {}
         self._long: set[XlaCall] = set()
+        self._is_direct = False  # whether JAX may call a program natively: such calls are not counted
+        self._direct: set[Any] = set()  # programs that need nothing of Python's before and after a call
+        self.pending: set[Any] = set()  # those of them that JAX is still to be told of
         self._packs: dict[Any, XlaPacks] = {}
         self.has_packs = False
         self._looks_each = self._looks_in = 1  # calls
         self._raised = interrupts.raised_word()
-        for key, (has_ended, _) in list(_on_their_way.items()):
-            if has_ended():
-                _on_their_way.pop(key, None)
+        _let_go()
 
-    def __del__(self, on_their_way: dict[object, tuple[Callable[[], bool], Any]] = _on_their_way) -> None:
-        done, begun = self._done, next(self._begun) - next(self._void)
-        if self._programs and done.value != begun:
-            on_their_way[object()] = (lambda: done.value == begun, (self._programs, self._packs))
+    def __del__(
+        self, on_their_way: dict[object, tuple[Callable[[], bool], Any]] = _on_their_way,
+        words: dict[object, ctypes.c_int64] = _held,
+    ) -> None:  # fmt: skip
+        done, held, begun = self._done, self._held, next(self._begun) - next(self._void)
+        is_counted = not self._is_direct
+        del self._jit  # with it goes what XLA made, but for what computes or lies in one of JAX's caches
+
+        def has_ended() -> bool:
+            return not held.value or (is_counted and done.value == begun)
+
+        if held.value:
+            words[object()] = held
+        if self._programs and not has_ended():
+            on_their_way[object()] = (has_ended, (self._programs, self._packs, done))
 
     def add(self, made: Any, leaves: Sequence[Any]) -> XlaCall | Declined:
-        """Takes the program of a signature (`bridge._Compiled`), or says why it does not; `leaves` are a call's arguments."""
+        """Takes the program of a signature (`compiled.Compiled`), or says why it does not; `leaves` are a call's arguments."""
         jax = self._jax
         reason = _reason(jax, made, leaves)
         if reason is not None:
             return Declined(reason)
-        call: XlaCall | Declined = made.executable.for_xla(ctypes.addressof(self._done), self._failures)
+        call: XlaCall | Declined = made.executable.for_xla(
+            ctypes.addressof(self._done), self._failures, held=ctypes.addressof(self._held)
+        )
         if isinstance(call, XlaCall):
             _registered()
             results_bytes = sum(a.size * a.dtype.itemsize for a in made.lowered.out_avals if not _is_key(jax, a))
@@ -138,6 +184,9 @@ class Front:
             if not call.is_waited_for and _is_long(jax, made, leaves):
                 self._long.add(call)
             self._programs[made] = call
+            if packs is None and call.threads == 1 and not call.is_waited_for and call.bytes <= DIRECT_BYTES:
+                self._direct.add(made)
+                self.pending = set(self._direct)
             self._workers = max(self._workers, call.threads)
             self._waits = self._waits or call.is_waited_for
         return call
@@ -178,6 +227,18 @@ class Front:
         if call is None:
             raise NotReadyError
         return _bound(self._jax, made, call, leaves, call in self._long)
+
+    def try_direct(self, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """(the results, what JAX calls natively with this signature from now on), or None where a call is to decide."""
+        if made not in self.pending or self._trace.value is not self._no_trace or self._axes.value is not self._no_axes:
+            return None
+        self.pending.discard(made)
+        try:
+            results, data, _ = self._jit._cache_miss(*args, **kwargs)
+        except (NotReadyError, RecursionError, TypeError, ValueError, self._failed):
+            return None
+        self._is_direct = True
+        return results, data
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The results as JAX has them. Raises what a callback raised, and what JAX raises for what it has begun to run."""

@@ -22,7 +22,7 @@ def save_with_trees(
     calls: Sequence[tuple[Any, tuple[Any, ...], dict[str, Any]]],
     targets: Sequence[str],
 ) -> None:
-    """Writes the programs (`bridge._Compiled`) of calls, each with its arguments, an entry of the file each.
+    """Writes the programs (`compiled.Compiled`) of calls, each with its arguments, an entry of the file each.
 
     Raises TreeOfFileError for tokens, and for types of containers that are not Python's own.
     """

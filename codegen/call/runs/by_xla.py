@@ -28,6 +28,7 @@ def call_by_xla(
     done: int,
     failures: Failures,
     is_plain: bool,
+    held: int,
 ) -> XlaCall | Declined:
     """The call, or why there is none. `need_bytes` is what a call takes beside its arguments."""
     moved = need_bytes + sum(v.tensor.size_bytes for _, v in layout.given)
@@ -51,5 +52,5 @@ def call_by_xla(
         made.append((known, size_bytes, 1))
     given = [slot for slot, _ in layout.given]
     return XlaCall(
-        steps, given, made, fixed, layout.offsets, layout.arena_bytes, threads, evaluate, done, failures, is_plain, literals
+        steps, given, made, fixed, layout.offsets, layout.arena_bytes, threads, evaluate, done, failures, is_plain, literals, held
     )
