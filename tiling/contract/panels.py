@@ -282,20 +282,18 @@ class Contraction(Packing):
     # ------------------------------------------------------------ the right operand
 
     def _right(self) -> Place | None:
-        c, node = self.c, self.right
-        if isinstance(node, Load):
-            buffer = self._buffer(node)
-            place = self._in_place(node, [self.n.variable, *self._depth_variables()])
-            if place is not None and self.kernel.along and place.steps[self.k_loop.variable] == 1:
-                return replace(place, panel_stride=place.steps[self.n.variable])
-            if place is not None and not self.kernel.needs_runs and place.steps[self.n.variable] == 1:
-                steps = [place.steps[x.variable] for x in self.depth_loops if x.extent > 1]
-                item = buffer.element.itemsize_bytes
-                near = abs(steps[-1]) * item <= DIRECT_ROW_BYTES and self._stays_cached(abs(steps[-1]) * item, item)
-                made = buffer.scope in (Scope.THREAD, Scope.SHARED)  # a tile, or a copy for all residues
-                if made or near or self.depth <= SHALLOW or self._is_read_once():
-                    return replace(place, panel_stride=self.nr)
-        tile = None if self.kernel.needs_runs else self._tile(node, "right", self.n.variable)
+        c = self.c
+        place = self._in_place(self.right, [self.n.variable, *self._depth_variables()])
+        if place is not None and self.kernel.along and place.steps[self.k_loop.variable] == 1:
+            return replace(place, panel_stride=place.steps[self.n.variable])
+        if place is not None and not self.kernel.needs_runs and place.steps[self.n.variable] == 1:
+            item = place.buffer.element.itemsize_bytes
+            row_bytes = abs([place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]) * item
+            near = row_bytes <= DIRECT_ROW_BYTES and self._stays_cached(row_bytes, item)
+            made = place.buffer.scope in (Scope.THREAD, Scope.SHARED)  # a tile, or a copy for all residues
+            if made or near or self.depth <= SHALLOW or self._is_read_once():
+                return replace(place, panel_stride=self.nr)
+        tile = None if self.kernel.needs_runs else self._tile(self.right, "right", self.n.variable)
         if tile is not None:
             return replace(tile, panel_stride=self.nr)
         if self._is_made_inside() or self.is_split or self._expands() or not any(x is self.n for x in c.loops):
