@@ -59,12 +59,7 @@ class Lowering(Placing):
         emitted: dict[Member, list[Step]] = {}
         for plan in reversed(self.plans):  # what a stage computes is what its readers still need
             emitted[plan] = [] if plan.late else self.emit(plan)
-        steps: list[Step] = []
-        for plan in self.plans:
-            steps.extend(emitted[plan])
-            for part in self.contractions.get(plan, ()):
-                self.extra_buffers.extend(part.buffers)
-                self.prepass.extend(part.prepass)
+        steps = [x for plan in self.plans for x in emitted[plan]]
         before = tuple(x for p in others for x in start_steps(self, p))
         main = Phase(tuple(self.tiles), tuple(steps), group=self.parts.group if self.parts else 1, before=before)
         last = [x for p in others for x in last_steps(self, p)]
@@ -74,6 +69,9 @@ class Lowering(Placing):
 
     def schedule(self, main: Phase, rest: Sequence[Phase] = ()) -> Schedule:
         """The schedule of these phases and of those before them, after the passes that belong to lowering."""
+        for part in (x for plan in self.plans for x in self.contractions.get(plan, ())):
+            self.extra_buffers.extend(part.buffers)
+            self.prepass.extend(part.prepass)
         buffers = (*dict.fromkeys(self.buffers.values()), *self.extra_buffers)
         made = Schedule((*self.prepass, main, *rest), buffers, self.request.tile_sizes, self.ranges, tuple(self.notes))
         return lowered(made, Surroundings(self.names, self._buffer_of, self.machine.lanes(4)))

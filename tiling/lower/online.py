@@ -280,9 +280,6 @@ class OnlineLowering(Lowering):
                 inside += self._scaled(plan)
             else:
                 (after if plan.stage in later else before).extend(self.emit(plan))
-        for lowered in (x for plan in self.plans for x in self.contractions.get(plan, ())):
-            self.extra_buffers.extend(lowered.buffers)
-            self.prepass.extend(lowered.prepass)
         main = Phase(tuple(self.tiles), (*before, self._loop(inside), *after))
         if self.online.ends is not None and self.online.masks is not None:
             main = self._flagged(main, self.online.masks)
