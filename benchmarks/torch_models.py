@@ -256,7 +256,31 @@ def measured_through_jax(torch: Any, name: str, small: bool, runs: int) -> dict[
     row["first"] = time.perf_counter() - began
     row["forward_error"] = error(torch, [torch.tensor(jax.device_get(found))], [expected])
     (row["forward"],) = timed([lambda: call(states, given).block_until_ready()], runs)
+    # A training step as JAX has it: the loss and its gradients by the parameters; buffers are not updated.
+    model.train()
+    wide = doubled(torch, model)
+    exact_loss, exact_gradients = stepped(torch, wide, wide, widened(torch, arguments))
+    states, function = torchax.extract_jax(model)
+    names = [name for name, p in model.named_parameters() if name in states]
+    parameters = {name: states.pop(name) for name in names}
+
+    def loss(parameters: Any, given: Any) -> Any:
+        return jax.numpy.square(tensor_of(function({**states, **parameters}, (), given))).mean()
+
+    step = jax.jit(jax.value_and_grad(loss))
+    began = time.perf_counter()
+    ready: Any = jax.block_until_ready
+    value, gradients = ready(step(parameters, given))
+    row["first_step"] = time.perf_counter() - began
+    found = [torch.tensor(jax.device_get(g)) for g in (value, *(gradients[n] for n in names if has_gradient(wide, n)))]
+    row["step_error"] = error(torch, found, [exact_loss, *exact_gradients])
+    (row["step"],) = timed([lambda: ready(step(parameters, given))], runs)
     return row
+
+
+def has_gradient(model: Any, name: str) -> bool:
+    """Whether the parameter has a gradient (one that no result depends on has none in torch, and zeros in JAX)."""
+    return model.get_parameter(name).grad is not None
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -267,19 +291,20 @@ def table(rows: list[dict[str, Any]]) -> str:
         return f"{row[key] * 1e3:.2f}" if key in row else "failed" if "failed" in row else "-"
 
     lines = [
-        "| model | error (eager) | eager | tilewright | inductor | JAX | step error (eager) | eager step | tilewright step "
-        "| inductor step |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| model | error (eager; inductor; JAX) | eager | tilewright | inductor | JAX "
+        "| step error (eager; inductor; JAX) | eager step | tilewright step | inductor step | JAX step |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(r["model"] for r in rows):
         own, other, xla = (by.get((name, engine), {}) for engine in ENGINES)
-        errors = [
-            f"{own[k]:.0e} ({own[e]:.0e})" if k in own else "failed"
-            for k, e in (("forward_error", "eager_error"), ("step_error", "eager_step_error"))
-        ]
+        errors = []
+        for key, eager in (("forward_error", "eager_error"), ("step_error", "eager_step_error")):
+            others = [f"{r[k]:.0e}" if k in r else "-" for r, k in ((own, eager), (other, key), (xla, key))]
+            errors.append(f"{own[key]:.0e} ({'; '.join(others)})" if key in own else "failed" if own else "-")
         lines.append(
             f"| `{name}` | {errors[0]} | {cell(own, 'eager')} | {cell(own, 'forward')} | {cell(other, 'forward')} "
-            f"| {cell(xla, 'forward')} | {errors[1]} | {cell(own, 'eager_step')} | {cell(own, 'step')} | {cell(other, 'step')} |"
+            f"| {cell(xla, 'forward')} | {errors[1]} | {cell(own, 'eager_step')} | {cell(own, 'step')} | {cell(other, 'step')} "
+            f"| {cell(xla, 'step')} |"
         )
     return "\n".join(lines)
 
@@ -291,11 +316,19 @@ def main() -> int:
     p.add_argument("--small", action="store_true", help="short inputs and few layers: for tests")
     p.add_argument("--one-thread", action="store_true", help="one thread for each engine; processor's time")
     p.add_argument("--runs", type=int, default=15)
-    p.add_argument("--json", help="write the rows to this file, too")
+    p.add_argument("--json", help="write the rows to this file after each of them, too")
+    p.add_argument("--table", nargs="+", metavar="FILE", help="print the table of rows of --json; the last of a kind counts")
     p.add_argument("--worker", nargs=2, metavar=("MODEL", "ENGINE"), help=argparse.SUPPRESS)
     args = p.parse_args()
     if args.worker:
         print(json.dumps(measured(args.worker[0], args.worker[1], args.small, args.runs)))
+        return 0
+    if args.table:
+        kept = []
+        for name in args.table:
+            with open(name, encoding="utf-8") as f:
+                kept += json.load(f)
+        print(table(kept))
         return 0
     if args.one_thread:
         flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -312,10 +345,10 @@ def main() -> int:
             else:
                 rows.append(json.loads(done.stdout.strip().splitlines()[-1]))
                 print(rows[-1], file=sys.stderr)
+            if args.json:
+                with open(args.json, "w", encoding="utf-8") as f:
+                    json.dump(rows, f, indent=1)
     print(table(rows))
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump(rows, f, indent=1)
     return 1 if any("failed" in r for r in rows) else 0
 
 

@@ -203,7 +203,7 @@ def test_explore_draws_what_its_sliders_say(monkeypatch: pytest.MonkeyPatch) -> 
     image = shown[-1].axes[0].images[0].get_array()  # type: ignore[attr-defined]
     assert (image > 0).sum(1).tolist() == [0, 0, 0, 0, 0, 8]
     assert output is box.children[-1]
-    assert shown[-1]._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert shown[-1]._repr_png_()[0].startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 
 @notebook
@@ -328,3 +328,35 @@ def test_the_command_says_which_op_it_drew(tmp_path: pathlib.Path, capsys: pytes
     assert "shows    op 10, stablehlo.divide" in capsys.readouterr().out
     number, op, count = pictures.picked_op(hlo.load(path).entry, "reduce")
     assert (op.name, count) == ("stablehlo.reduce", 2) and number < 10
+
+
+def _light(colour: str) -> float:
+    """The relative luminance of a colour (WCAG 2.1)."""
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+@notebook
+def test_pictures_are_read_on_light_and_dark_pages(tmp_path: pathlib.Path) -> None:
+    """They were white cards in dark notebooks: no ground of their own, and colours between those of the pages."""
+    from matplotlib.colors import to_hex
+    from matplotlib.image import imread
+
+    plan = tiling.plan(hlo.parse(TEXT), supports=codegen.supports)
+    op = hlo.parse(TEXT).root
+    drawn = [pictures.reads(op), pictures.tile_grid(plan.fusions[0]), pictures.fusion_graph(plan), pictures.roofline(plan),
+             pictures.cache_lines(indexing.output_to_input(op)[0][0], (6, 8), 4)]  # fmt: skip
+    for picture in drawn:
+        picture.savefig(tmp_path / "p.png")
+        corner = imread(tmp_path / "p.png")[0, 0]
+        assert corner[3] == 0, "the ground is the page's"
+        words = [t for a in picture.axes for t in (a.title, a.xaxis.label, a.yaxis.label, *a.get_xticklabels())]
+        legends = [a.get_legend() for a in picture.axes if a.get_legend()]
+        colours = {to_hex(t.get_color()) for t in (*words, *(t for g in legends for t in g.get_texts()))}
+        for page in ("#ffffff", "#111111", "#1e1e1e"):
+            for colour in colours:
+                high, low = sorted((_light(colour), _light(page)), reverse=True)
+                assert (high + 0.05) / (low + 0.05) >= 3.5, (colour, page)
+    png, size = drawn[0]._repr_png_()
+    assert png.startswith(b"\x89PNG") and size["width"] == round(drawn[0].get_size_inches()[0] * 100)

@@ -18,7 +18,7 @@ from hlo.module import Function, Module, Op
 from hlo.types import TensorType
 from indexing import IndexingMap, output_to_input
 from tilewright.drawing.arithmetic import operations
-from tilewright.drawing.figures import PictureError, figure
+from tilewright.drawing.figures import INK, PictureError, figure
 from tilewright.drawing.graph import fusion_graph
 from tilewright.drawing.mesh import mesh_picture
 from tilewright.drawing.panels import Panel, panels
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _LIMIT_ELEMS = 1 << 20
-_READ, _WRITTEN = "#d1495b", "#30638e"
+_READ, _WRITTEN = "#d1495b", "#3b7fb5"
 
 
 # ---------------------------------------------------------------- what is read
@@ -213,7 +213,7 @@ def roofline(plan: Plan, seconds: Sequence[float] | None = None) -> Any:
     axes = picture.subplots()
     x = np.logspace(-2, 4, 200)
     axes.loglog(
-        x, np.minimum(peak, x * bandwidth) / 1e9, color="#222", label=f"{peak / 1e9:.0f} GFLOP/s, {bandwidth / 1e9:.0f} GB/s"
+        x, np.minimum(peak, x * bandwidth) / 1e9, color=INK, label=f"{peak / 1e9:.0f} GFLOP/s, {bandwidth / 1e9:.0f} GB/s"
     )
     points = []
     for k, f in enumerate(plan.fusions):
@@ -254,9 +254,9 @@ def _name_points(axes: Any, points: Sequence[tuple[float, float, str]]) -> None:
         while any(a < anchor[1] and anchor[0] < b and abs(h - place) < 9 for a, b, h in taken):
             place -= 3
         taken.append((*anchor, place))
-        line = {"arrowstyle": "-", "color": "#8a949e", "linewidth": 0.6} if height - place > 9 else None
+        line = {"arrowstyle": "-", "color": INK, "linewidth": 0.6} if height - place > 9 else None
         axes.annotate(name, (x, y), fontsize=7, xytext=(-6 if turned else 6, 3 + place - height), textcoords="offset points",
-                      ha="right" if turned else "left", parse_math=False, arrowprops=line)  # fmt: skip
+                      ha="right" if turned else "left", parse_math=False, arrowprops=line, color=INK)  # fmt: skip
 
 
 # ---------------------------------------------------------------- cache lines

@@ -114,8 +114,10 @@ class _Function:
             parts = [v.constant if isinstance(v, ir.Constant) else v for v in value]
             parts = [0 if p is None or p is ir.Undefined else p for p in parts]
             if kind.element == _I1:
-                return f"({self.types.of(kind)}){{{', '.join('-1' if p else '0' for p in parts)}}}"
-            return f"({self.types.of(kind)}){{{', '.join(self.constant(kind.element, p) for p in parts)}}}"
+                lanes = ", ".join("-1" if p else "0" for p in parts)
+            else:
+                lanes = ", ".join(self.constant(kind.element, p) for p in parts)
+            return f"(({self.types.of(kind)}){{{lanes}}})"  # in parentheses: a macro would take its commas for its own
         if isinstance(kind, ir.LiteralStructType):
             parts = [0] * len(kind.elements) if value == 0 else value
             inner = [p.constant if isinstance(p, ir.Constant) else p for p in parts]

@@ -278,6 +278,10 @@ class _Printer:
             return f"{_UNARY[function]}{self.part(e.operands[0], kinds[0])}"
         one_type = len(set(kinds)) == 1 and types.unliteral(e.kind) in (kinds[0], types.boolean)
         is_division = function is operator.truediv and not isinstance(kinds[0], types.Float)
+        if numbers and function is operator.lshift and one_type and isinstance(kinds[0], types.Integer) and kinds[0].signed:
+            # C leaves it open what the shift of a negative number is.
+            name = number_type(kinds[0], self.types)
+            return f"({name})((u{name}){self.part(e.operands[0], kinds[0])} << {self.part(e.operands[1], kinds[1])})"
         if numbers and function in _BINARY and one_type and not is_division:
             return f"{self.part(e.operands[0], kinds[0])} {_BINARY[function]} {self.part(e.operands[1], kinds[1])}"
         return self.library(e)

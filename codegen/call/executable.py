@@ -21,10 +21,9 @@ from codegen.call.kernels import Kernel, RunStats, StepTime
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.native_lapack import lapack_step
 from codegen.call.processes import Processes, SpreadProgram
-from codegen.call.program.assembly import below
 from codegen.call.program.layout import LINE_BYTES, laid_out, literal
 from codegen.call.program.linearise import linearise
-from codegen.call.program.nodes import Compute, Evaluate
+from codegen.call.program.nodes import Compute, Evaluate, below
 from codegen.call.program.overlap import order_of, overlapped
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.call.quick import QuickCall, address_of
@@ -388,6 +387,8 @@ class Executable:
             arrays = [self.spread.local(k, a, rank) for k, a in enumerate(arrays)]
         given = self._arguments(arrays)
         if self.whole is not None:
+            if self.processes is not None:
+                self.processes.begin_program()
             return evaluate_program(self.plan.module, given, self.plan.program.name, self.custom_calls, self.processes)
         if self._debug:
             run = GuardedRun(

@@ -41,10 +41,16 @@ def evaluate_program(
     import interp
 
     if processes is not None:
+        me, grid = processes.process, processes.grid
+        central = None
+        if interp.needs_order(module, entry):  # which message is the oldest is one process's to say
+            central = interp.CentralTransport(module, me, grid, processes.give, processes.take)
         found = interp.run_process(
-            module, *arrays, process=processes.process, grid=processes.grid, transport=processes, entry=entry,
-            infeed=processes.infeed, custom_calls=custom_calls,
+            module, *arrays, process=me, grid=grid, transport=central or processes, entry=entry, infeed=processes.infeed,
+            custom_calls=custom_calls,
         )  # fmt: skip
+        if central is not None:
+            central.finish()
         return tuple(found)
     return tuple(interp.evaluate(module, *arrays, entry=entry, custom_calls=custom_calls))
 

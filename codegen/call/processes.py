@@ -74,6 +74,18 @@ class Processes(Protocol):
         """The arrays of all processes, by rank; all of them call it."""
         ...
 
+    def begin_program(self) -> None:
+        """A whole program begins, on all processes: channels are empty."""
+        ...
+
+    def give(self, process: tuple[int, int], value: Any) -> None:
+        """Hands a value to a process and goes on."""
+        ...
+
+    def take(self, process: tuple[int, int], op: Op | None) -> Any:
+        """The next value that a process hands to this one; waits for it."""
+        ...
+
     def meet(self, op: Op, participants: Sequence[tuple[int, int]], tag: Any, payload: Any) -> Mapping[tuple[int, int], Any]:
         """Every participant's payload, by process."""
         ...

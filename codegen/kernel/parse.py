@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from codegen.kernel.ir import (
     Assign,
@@ -41,12 +41,13 @@ from codegen.kernel.ir import (
 
 __all__ = ["NotAKernel", "parse", "parse_lines"]
 
-_BINARY = {
+_BINARY: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&",
     ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
 }  # fmt: skip
-_UNARY = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not"}
-_COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+_UNARY: dict[type, str] = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not"}
+_COMPARE: dict[type, str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+_LOGICAL: dict[type, str] = {ast.And: "and", ast.Or: "or"}
 _BUFFER = re.compile(r"    (\w+): (argument|result|shared|thread) ([\w<>]+)\[([\d, ]*)\]\n")
 _COPY = re.compile(r"    (\w+): (\w+) inside the loop\n")
 
@@ -138,6 +139,14 @@ def _buffers(words: str, names: Sequence[str]) -> tuple[str, tuple[Parameter, ..
     return title, tuple(p if own[p.name] == k else replace(p, also=True) for k, p in enumerate(found))
 
 
+class _Rule(NamedTuple):
+    """What a node of Python's syntax becomes, where it `holds` what is `expected`."""
+
+    make: Callable[[_Parser, Any], Any]
+    expected: str = ""
+    holds: Callable[[Any], bool] = lambda node: True
+
+
 class _Parser:
     """From Python's syntax tree; where the text has parentheses and spaces, the tree tells from the places of its nodes."""
 
@@ -148,154 +157,103 @@ class _Parser:
         line = node.lineno + self.before
         return NotAKernel(f"line {line}: expected {expected}, found {type(node).__name__}: {ast.unparse(node)}")
 
-    # ------------------------------------------------------------ statements
+    def made(self, node: ast.stmt | ast.expr) -> Any:
+        """The statement or the expression that a node is, by its row of `_RULES`."""
+        rule = _RULES.get(type(node))
+        if rule is None:
+            raise self.fail(node, f"{'a statement' if isinstance(node, ast.stmt) else 'an expression'} of a kernel")
+        if not rule.holds(node):
+            raise self.fail(node, rule.expected)
+        return rule.make(self, node)
 
     def block(self, statements: Sequence[ast.stmt]) -> tuple[Statement, ...]:
-        made = []
-        for s in statements:
-            rule = _STATEMENTS.get(type(s))
-            if rule is None:
-                raise self.fail(s, "a statement of a kernel")
-            made.append(rule(self, s))
-        return tuple(made)
+        return tuple([self.made(s) for s in statements])
 
-    def of_assign(self, s: ast.Assign) -> Statement:
-        target = s.targets[0]
-        if len(s.targets) == 1 and isinstance(target, ast.Name):
-            return Assign(target.id, self.after(s.value, target.end_col_offset))
-        if len(s.targets) == 1 and isinstance(target, ast.Subscript):
-            place = self.load(target)
-            return Store(place.buffer, place.index, self.after(s.value, target.end_col_offset))
-        raise self.fail(s, "one variable or element to assign to")
-
-    def of_augment(self, s: ast.AugAssign) -> Statement:
-        target = Name(s.target.id) if isinstance(s.target, ast.Name) else self.expression(s.target)
-        if not isinstance(target, Name | Load) or type(s.op) not in _BINARY:
-            raise self.fail(s, "a binary operator, and a variable or an element")
-        return Augment(target, _BINARY[type(s.op)], self.after(s.value, s.target.end_col_offset))
-
-    def of_do(self, s: ast.Expr) -> Statement:
-        made = self.after(s.value, s.col_offset)
-        if not isinstance(made, Call):
-            raise self.fail(s, "a call")
-        return Do(made)
-
-    def of_for(self, s: ast.For) -> Statement:
-        called = s.iter
-        is_range = isinstance(called, ast.Call) and isinstance(called.func, ast.Name) and called.func.id == "range"
-        if s.orelse or not is_range or not isinstance(s.target, ast.Name):
-            raise self.fail(s, "a loop over a range")
-        bounds = self.arguments(called)  # type: ignore[arg-type]
-        if not 1 <= len(bounds) <= 3:
-            raise self.fail(s, "a range of one to three integers")
-        start = bounds[0] if len(bounds) > 1 else None
-        step = bounds[2] if len(bounds) > 2 else None
-        return For(s.target.id, start, bounds[min(1, len(bounds) - 1)], step, self.block(s.body))
-
-    def of_while(self, s: ast.While) -> Statement:
-        if s.orelse:
-            raise self.fail(s, "a loop without else")
-        return While(self.after(s.test, s.col_offset + 5), self.block(s.body))
-
-    def of_if(self, s: ast.If) -> Statement:
-        word = 4 if self.lines[s.lineno - 1].startswith("elif", s.col_offset) else 2
-        return If(self.after(s.test, s.col_offset + word), self.block(s.body), self.block(s.orelse))
-
-    def of_return(self, s: ast.Return) -> Statement:
-        if s.value is not None:
-            raise self.fail(s, "a return without a value")
-        return Return()
-
-    # ------------------------------------------------------------ expressions
-
-    def after(self, node: ast.expr, start: int | None) -> Expression:
+    def after(self, node: ast.expr, start: int) -> Expression:
         """An expression with the parentheses that stand between a column of its first line and itself."""
-        made = self.expression(node)
-        assert start is not None
+        made: Expression = self.made(node)
         for _ in range(self.lines[node.lineno - 1].count("(", start, node.col_offset)):
             made = Enclosed(made)
         return made
 
-    def expression(self, node: ast.expr) -> Expression:
-        rule = _EXPRESSIONS.get(type(node))
-        if rule is None:
-            raise self.fail(node, "an expression of a kernel")
-        made: Expression = rule(self, node)
-        return made
-
-    def of_number(self, node: ast.Constant) -> Expression:
-        if not isinstance(node.value, bool | int | float):
-            raise self.fail(node, "a number")
-        return Number(node.value)
-
-    def of_binary(self, node: ast.BinOp) -> Expression:
-        operator = _BINARY.get(type(node.op))
-        if operator is None:
-            raise self.fail(node, "a binary operator of a kernel")
-        end = node.left.end_col_offset
-        left, right = self.after(node.left, node.col_offset), self.after(node.right, end)
-        tight = " " not in self.lines[node.lineno - 1][end : node.right.col_offset]
-        return Binary(operator, left, right, tight)
-
-    def of_unary(self, node: ast.UnaryOp) -> Expression:
-        return Unary(_UNARY[type(node.op)], self.after(node.operand, node.col_offset))
-
-    def of_compare(self, node: ast.Compare) -> Expression:
-        links = []
-        before = node.left
-        for op, x in zip(node.ops, node.comparators, strict=True):
-            if type(op) not in _COMPARE:
-                raise self.fail(node, "a comparison of numbers")
-            links.append((_COMPARE[type(op)], self.after(x, before.end_col_offset)))
-            before = x
-        return Compare(self.after(node.left, node.col_offset), tuple(links))
-
-    def of_logical(self, node: ast.BoolOp) -> Expression:
-        ends = [node.col_offset, *(x.end_col_offset for x in node.values[:-1])]
-        operands = tuple(self.after(x, end) for x, end in zip(node.values, ends, strict=True))
-        return Logical("and" if isinstance(node.op, ast.And) else "or", operands)
-
-    def of_call(self, node: ast.Call) -> Expression:
-        if not isinstance(node.func, ast.Name) or node.keywords:
-            raise self.fail(node, "a call of a function by its place")
-        return Call(node.func.id, self.arguments(node))
-
-    def arguments(self, node: ast.Call) -> tuple[Expression, ...]:
-        end = node.func.end_col_offset
+    def parts(self, nodes: Iterable[Any], start: int) -> tuple[Expression, ...]:
+        """Expressions that stand one after the other, the first of them after a column."""
         made = []
-        for a in node.args:
-            assert end is not None
-            # (The call's own parenthesis is the first of them.)
-            made.append(self.after(a, end + 1))
-            end = a.end_col_offset
+        for node in nodes:
+            made.append(self.after(node, start))
+            start = node.end_col_offset
         return tuple(made)
 
-    def load(self, node: ast.Subscript) -> Load:
-        buffer = node.value.id if isinstance(node.value, ast.Name) else self.expression(node.value)
-        if not isinstance(buffer, str | Call):
-            raise self.fail(node, "an element of a buffer")
-        return Load(buffer, self.after(node.slice, node.value.end_col_offset))
+    def arguments(self, node: ast.Call) -> tuple[Expression, ...]:
+        # (The call's own parenthesis is the first of them.)
+        return self.parts(node.args, (node.func.end_col_offset or 0) + 1)
 
 
-_STATEMENTS: dict[type, Callable[[_Parser, Any], Statement]] = {
-    ast.Assign: _Parser.of_assign,
-    ast.AugAssign: _Parser.of_augment,
-    ast.Expr: _Parser.of_do,
-    ast.For: _Parser.of_for,
-    ast.While: _Parser.of_while,
-    ast.If: _Parser.of_if,
-    ast.Return: _Parser.of_return,
-    ast.Pass: lambda parser, s: Pass(),
-    ast.Break: lambda parser, s: Break(),
-    ast.Continue: lambda parser, s: Continue(),
-}
-_EXPRESSIONS: dict[type, Callable[[_Parser, Any], Expression]] = {
-    ast.Name: lambda parser, node: Name(node.id),
-    ast.Constant: _Parser.of_number,
-    ast.BinOp: _Parser.of_binary,
-    ast.UnaryOp: _Parser.of_unary,
-    ast.Compare: _Parser.of_compare,
-    ast.BoolOp: _Parser.of_logical,
-    ast.Call: _Parser.of_call,
-    ast.Subscript: _Parser.load,
-}
+def _assigned(parser: _Parser, s: ast.Assign) -> Statement:
+    place, value = parser.made(s.targets[0]), parser.after(s.value, s.targets[0].end_col_offset or 0)
+    return Assign(place.name, value) if isinstance(place, Name) else Store(place.buffer, place.index, value)
+
+
+def _is_over_a_range(s: ast.For) -> bool:
+    called = s.iter
+    is_range = isinstance(called, ast.Call) and isinstance(called.func, ast.Name) and called.func.id == "range"
+    return is_range and isinstance(s.target, ast.Name) and not s.orelse
+
+
+def _loop(parser: _Parser, s: Any) -> Statement:
+    bounds = parser.arguments(s.iter)
+    if not 1 <= len(bounds) <= 3:
+        raise parser.fail(s, "a range of one to three integers")
+    start, step = bounds[0] if len(bounds) > 1 else None, bounds[2] if len(bounds) > 2 else None
+    return For(s.target.id, start, bounds[min(1, len(bounds) - 1)], step, parser.block(s.body))
+
+
+def _binary(parser: _Parser, node: ast.BinOp) -> Expression:
+    left, right = parser.parts((node.left, node.right), node.col_offset)
+    between = parser.lines[node.lineno - 1][node.left.end_col_offset : node.right.col_offset]
+    return Binary(_BINARY[type(node.op)], left, right, tight=" " not in between)
+
+
+def _compared(parser: _Parser, node: ast.Compare) -> Expression:
+    first, *others = parser.parts((node.left, *node.comparators), node.col_offset)
+    return Compare(first, tuple(zip([_COMPARE[type(op)] for op in node.ops], others, strict=True)))
+
+
+def _element(parser: _Parser, node: ast.Subscript) -> Expression:
+    buffer = parser.made(node.value)
+    index = parser.after(node.slice, node.value.end_col_offset or 0)
+    return Load(buffer.name if isinstance(buffer, Name) else buffer, index)
+
+
+_RULES: dict[type, _Rule] = {
+    ast.Assign: _Rule(
+        _assigned, "one variable or element to assign to",
+        lambda s: len(s.targets) == 1 and isinstance(s.targets[0], ast.Name | ast.Subscript),
+    ),
+    ast.AugAssign: _Rule(
+        lambda p, s: Augment(p.made(s.target), _BINARY[type(s.op)], p.after(s.value, s.target.end_col_offset)),
+        "a binary operator, and a variable or an element",
+        lambda s: type(s.op) in _BINARY and isinstance(s.target, ast.Name | ast.Subscript),
+    ),
+    ast.Expr: _Rule(lambda p, s: Do(p.made(s.value)), "a call", lambda s: isinstance(s.value, ast.Call)),
+    ast.For: _Rule(_loop, "a loop over a range", _is_over_a_range),
+    ast.While: _Rule(
+        lambda p, s: While(p.after(s.test, s.col_offset), p.block(s.body)), "a loop without else", lambda s: not s.orelse
+    ),
+    ast.If: _Rule(lambda p, s: If(p.after(s.test, s.col_offset), p.block(s.body), p.block(s.orelse))),
+    ast.Return: _Rule(lambda p, s: Return(), "a return without a value", lambda s: s.value is None),
+    ast.Pass: _Rule(lambda p, s: Pass()),
+    ast.Break: _Rule(lambda p, s: Break()),
+    ast.Continue: _Rule(lambda p, s: Continue()),
+    ast.Name: _Rule(lambda p, e: Name(e.id)),
+    ast.Constant: _Rule(lambda p, e: Number(e.value), "a number", lambda e: isinstance(e.value, bool | int | float)),
+    ast.BinOp: _Rule(_binary, "a binary operator of a kernel", lambda e: type(e.op) in _BINARY),
+    ast.UnaryOp: _Rule(lambda p, e: Unary(_UNARY[type(e.op)], p.after(e.operand, e.col_offset))),
+    ast.Compare: _Rule(_compared, "a comparison of numbers", lambda e: all(type(op) in _COMPARE for op in e.ops)),
+    ast.BoolOp: _Rule(lambda p, e: Logical(_LOGICAL[type(e.op)], p.parts(e.values, e.col_offset))),
+    ast.Call: _Rule(
+        lambda p, e: Call(e.func.id, p.arguments(e)), "a call of a function by its place",
+        lambda e: isinstance(e.func, ast.Name) and not e.keywords,
+    ),
+    ast.Subscript: _Rule(_element, "an element of a buffer", lambda e: isinstance(e.value, ast.Name | ast.Call)),
+}  # fmt: skip

@@ -11,33 +11,34 @@ from typing import Any, get_args
 
 from codegen.kernel.ir import Assign, Augment, Expression, For, If, Kernel, Load, Name, Number, Statement, Store, While
 
-__all__ = ["assigned", "in_one_memory", "inside", "substituted", "variables"]
+__all__ = ["assigned", "assigned_by", "blocks", "in_one_memory", "inside", "substituted", "variables"]
 
 Values = Mapping[str, Expression]
+
+
+def blocks(s: Statement) -> tuple[tuple[Statement, ...], ...]:
+    """The statements inside a statement, block by block."""
+    return (s.body,) if isinstance(s, For | While) else (s.then, s.otherwise) if isinstance(s, If) else ()
 
 
 def inside(statements: Iterable[Statement]) -> Iterator[Statement]:
     """Every statement, in the order of the text, with those in it."""
     for s in statements:
         yield s
-        if isinstance(s, For | While):
-            yield from inside(s.body)
-        elif isinstance(s, If):
-            yield from inside(s.then)
-            yield from inside(s.otherwise)
+        for block in blocks(s):
+            yield from inside(block)
+
+
+def assigned_by(s: Statement) -> str | None:
+    """The name that a statement itself assigns."""
+    target = s.target if isinstance(s, Augment) else s
+    return target.name if isinstance(target, Assign | Name) else s.variable if isinstance(s, For) else None
 
 
 def assigned(statements: Iterable[Statement]) -> tuple[str, ...]:
     """The names that statements assign, each once, in the order of the text."""
-    found: dict[str, None] = {}
-    for s in inside(statements):
-        if isinstance(s, Assign):
-            found[s.name] = None
-        elif isinstance(s, For):
-            found[s.variable] = None
-        elif isinstance(s, Augment) and isinstance(s.target, Name):
-            found[s.target.name] = None
-    return tuple(found)
+    names = dict.fromkeys(map(assigned_by, inside(statements)))
+    return tuple([n for n in names if n is not None])
 
 
 def variables(kernel: Kernel) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 from codegen.kernel.ir import (
     Assign,
-    Augment,
     Break,
     Call,
     Continue,
@@ -28,7 +27,7 @@ from codegen.kernel.ir import (
     While,
 )
 from codegen.kernel.print_numba import expression_source, statement_lines
-from codegen.kernel.rename import assigned, inside
+from codegen.kernel.rename import assigned, assigned_by, blocks, inside
 
 __all__ = ["INVARIANTS", "Invariant", "below", "expressions", "faults"]
 
@@ -141,7 +140,7 @@ def _jumps(kernel: Kernel, functions: Collection[str]) -> Iterator[str]:
 
 def _no_empty_blocks(kernel: Kernel, functions: Collection[str]) -> Iterator[str]:
     for s in inside(kernel.body):
-        if (isinstance(s, For | While) and not s.body) or (isinstance(s, If) and not s.then):
+        if not all(blocks(s)[:1]):
             yield _text(s)
 
 
@@ -162,16 +161,10 @@ def _counters_own(kernel: Kernel, functions: Collection[str]) -> Iterator[str]:
 
     def within(statements: Iterable[Statement], counting: frozenset[str]) -> Iterator[str]:
         for s in statements:
-            name = s.name if isinstance(s, Assign) else s.variable if isinstance(s, For) else None
-            target = s.target if isinstance(s, Augment) else None
-            if name in counting or (isinstance(target, Name) and target.name in counting):
+            if assigned_by(s) in counting:
                 yield _text(s)
-            if isinstance(s, For):
-                yield from within(s.body, counting | {s.variable})
-            elif isinstance(s, While):
-                yield from within(s.body, counting)
-            elif isinstance(s, If):
-                yield from within((*s.then, *s.otherwise), counting)
+            for block in blocks(s):
+                yield from within(block, counting | {s.variable} if isinstance(s, For) else counting)
 
     yield from within(kernel.body, frozenset())
 

@@ -116,6 +116,16 @@ class IntegerLiteral(Integer, Literal):
         self.literal_value = value
 
 
+class IntegerLike(Integer):
+    """An int64 that comes with the call: whatever it is, the code is the same as for `like`."""
+
+    __slots__ = ("like",)
+
+    def __init__(self, like: int) -> None:
+        super().__init__(f"int64 like {like}", 64, True)
+        self.like = like
+
+
 class BooleanLiteral(Boolean, Literal):
     __slots__ = ("literal_value",)
 

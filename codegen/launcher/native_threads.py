@@ -89,7 +89,9 @@ class Pool:
         self.state = raw[(-raw.ctypes.data % 64) // 8 :][:words.STATE_WORDS]
         self.address = self.state.ctypes.data
         # spinning would only keep the other thread from its core when there is one core
-        self.state[words.SPIN] = words.SPIN_NANOSECONDS if default_threads() > 1 else 0
+        if default_threads() > 1:
+            self.state[[words.SPIN, words.BETWEEN]] = words.SPIN_NANOSECONDS
+            self.state[words.WITHIN] = words.SPIN_WITHIN_NANOSECONDS
         self.records: list[Any] = []
         self.threads: list[Any] = []
         self._libc = ctypes.CDLL(None)

@@ -62,13 +62,19 @@ def kernel(begin, end):
         phase = atomic_load(pool, {words.PHASE})
         if phase == last or (phase & 1) == 0:
             spins += 1
-            if spins & 63 == 0 and clock_ns() - since > pool[{words.SPIN}]:
+            if spins & 63 != 0:
+                pause()
+            elif clock_ns() - since > pool[{words.SPIN}]:
                 atomic_add(pool, {words.SLEEPERS}, 1)
                 futex_wait(pool, {words.PHASE}, phase)
                 atomic_add(pool, {words.SLEEPERS}, -1)
                 since = clock_ns()
-            else:
-                pause()
+            elif current_cpu() == pool[{words.CPU}] and pool[{words.CPU}] >= 0:
+                # It was woken onto the CPU of the thread that it waits for, which cannot go on beside it; another one may be
+                # idle, and the system would look after some milliseconds only.
+                leave_cpu(pool[{words.CPU}])
+                if current_cpu() == pool[{words.CPU}]:
+                    yield_thread()
         else:
             atomic_add(pool, {words.ACTIVE}, 1)
             if atomic_load(pool, {words.PHASE}) == phase and number < pool[{words.LIMIT}]:
@@ -101,7 +107,14 @@ def kernel(begin, end):
     if threads > 1:
         # one run at a time has the workers; several may ask at once, and each takes back what it added
         owns = atomic_add(words(run[{words.POOL}]), {words.OWNER}, 1) == 0
-        if not owns:
+        if owns:
+            # sleepers wake beside the first steps, which are seldom for all threads, and stay awake for the next ones
+            pool = words(run[{words.POOL}])
+            pool[{words.SPIN}] = pool[{words.WITHIN}]
+            pool[{words.CPU}] = current_cpu()
+            if atomic_load(pool, {words.SLEEPERS}) > 0:
+                futex_wake(pool, {words.PHASE})
+        else:
             atomic_add(words(run[{words.POOL}]), {words.OWNER}, -1)
             threads = int64(1)
     while number < count:
@@ -203,7 +216,10 @@ def kernel(begin, end):
             stopped = number
             break
     if owns:
-        atomic_add(words(run[{words.POOL}]), {words.OWNER}, -1)
+        pool = words(run[{words.POOL}])
+        pool[{words.SPIN}] = pool[{words.BETWEEN}]
+        pool[{words.CPU}] = -1
+        atomic_add(pool, {words.OWNER}, -1)
     run[{words.POSITION}] = stopped
 """
 

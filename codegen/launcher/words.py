@@ -4,8 +4,11 @@ from __future__ import annotations
 
 # words of the pool's shared state; each hot one has a cache line of its own
 PHASE, ACTIVE, SLEEPERS, STOP, STEP, SCRATCH, STRIDE, LIMIT = 0, 16, 32, 64, 65, 66, 67, 68
-SPIN, WORKERS, OWNER, TRACED, NUMBER = 69, 70, 71, 72, 73
-SPIN_NANOSECONDS = 50_000  # waking a sleeper takes some 20 microseconds
+SPIN, WORKERS, OWNER, TRACED, NUMBER, BETWEEN, WITHIN, CPU = 69, 70, 71, 72, 73, 74, 75, 76
+# How long a worker that has nothing to do looks for the next step before it sleeps: waking a sleeper takes some 20 microseconds,
+# and several times as long where an idle CPU belongs to a guest. Within a run more steps are to come; who knows after it.
+SPIN_NANOSECONDS = 50_000
+SPIN_WITHIN_NANOSECONDS = 1_000_000
 SHARE = 2  # what is left of a thread's zone is taken in that many pieces
 FIRST_LOOK, MOST_TURNS, LOOK_NANOSECONDS = 32, 1024, 5_000_000  # how often a run looks for signals: after so many steps
 NEXT = 80  # of the zones: the number of tasks that are taken, each in a line of its own

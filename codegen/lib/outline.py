@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,6 +21,7 @@ from llvmlite import ir
 from codegen.kernel import types
 from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf, use_scopes
+from codegen.lib.emit import I64
 from codegen.outlined import PREFIX, Function, Functions
 from codegen.target import Target, current_target, use_target
 
@@ -42,29 +43,36 @@ def collect(found: Functions) -> Iterator[None]:
         _found.reset(token)
 
 
-def outlined(name: str, lower: Lowering, extents: int, is_written_out: Callable[[Any], bool] = lambda kinds: False) -> Lowering:
+def outlined(
+    name: str, lower: Lowering, extents: int, is_written_out: Callable[[Any], bool] = lambda kinds: False,
+    alike: Callable[[Sequence[Any]], Sequence[Any]] = lambda kinds: kinds,
+) -> Lowering:  # fmt: skip
     """``lower`` in a function of its own, unless the product of the first ``extents`` arguments is known to be small.
 
-    ``is_written_out`` tells by the arguments' types which functions leave nothing to vectorise.
+    ``is_written_out`` tells by the arguments' types which functions leave nothing to vectorise. ``alike`` gives types that calls
+    have in common, with some literals as integers that come with the call: such calls share one function.
     """
 
     def call(context: Any, b: Any, sig: Any, args: Any) -> Any:
         found = _found.get()
         if found is None or _is_little(sig.args[:extents]):
             return lower(context, b, sig, args)
-        kinds = _with_numbered_scopes(sig.args)
+        exact = _with_numbered_scopes(sig.args)
+        kinds = alike(exact)
         target = current_target()
         signature_text = " ".join((name, target.triple, target.key, *(f"{k}" for k in kinds)))
         symbol = PREFIX + hashlib.sha256(signature_text.encode()).hexdigest()[:32]
-        passed = [(a, k) for a, k in zip(args, kinds, strict=True) if not isinstance(k, types.Literal)]
-        kind = ir.FunctionType(ir.VoidType(), [a.type for a, _ in passed])
+        given = [ir.Constant(I64, t.literal_value) if t is not k and isinstance(t, types.IntegerLiteral) else a
+                 for a, t, k in zip(args, exact, kinds, strict=True)]  # fmt: skip
+        passed = [a for a, k in zip(given, kinds, strict=True) if not isinstance(k, types.Literal)]
+        kind = ir.FunctionType(ir.VoidType(), [a.type for a in passed])
         if symbol not in found:
             own = signature(sig.return_type, *kinds)
             found[symbol] = Function(
-                lambda: _module_text(symbol, kind, target, context, own, args, lower), is_written_out(kinds)
+                lambda: _module_text(symbol, kind, target, context, own, given, lower), is_written_out(exact)
             )
         function = b.module.globals.get(symbol) or ir.Function(b.module, kind, symbol)
-        b.call(function, [a for a, _ in passed])
+        b.call(function, passed)
         return context.get_dummy_value()
 
     return call

@@ -102,6 +102,35 @@ def _interrupted(b: Any) -> Any:
     return b.icmp_signed("!=", found, ir.Constant(I32, 0))
 
 
+def _current_cpu(b: Any) -> Any:
+    if "linux" not in current_target().triple:
+        return ir.Constant(I64, -1)
+    return b.sext(b.call(intrinsic_function(b.module, "sched_getcpu", I32, []), []), I64)
+
+
+_MASK_WORDS = 16  # the C library's set of CPUs
+
+
+def _leave_cpu(b: Any, cpu: Any) -> None:
+    """Without `cpu` the set of CPUs that the thread may run on makes the system move it; then it may run on all of them again."""
+    if "linux" not in current_target().triple:
+        return
+    with b.goto_entry_block():
+        old, new = (b.alloca(ir.ArrayType(I64, _MASK_WORDS)) for _ in range(2))
+    own, size, start = ir.Constant(I32, 0), ir.Constant(I64, 8 * _MASK_WORDS), ir.Constant(I64, 0)
+    get, put = (
+        intrinsic_function(b.module, name, I32, [I32, I64, old.type]) for name in ("sched_getaffinity", "sched_setaffinity")
+    )
+    is_known = b.icmp_signed("==", b.call(get, [own, size, old]), ir.Constant(I32, 0))
+    with b.if_then(b.and_(is_known, b.icmp_unsigned("<", cpu, ir.Constant(I64, 64 * _MASK_WORDS)))):
+        b.store(b.load(old), new)
+        word = b.gep(new, [start, b.lshr(cpu, ir.Constant(I64, 6))])
+        bit = b.shl(ir.Constant(I64, 1), b.and_(cpu, ir.Constant(I64, 63)))
+        b.store(b.and_(b.load(word), b.not_(bit)), word)
+        with b.if_then(b.icmp_signed("==", b.call(put, [own, size, new]), ir.Constant(I32, 0))):  # not the only one
+            b.call(put, [own, size, old])
+
+
 def _clock(b: Any) -> Any:
     pair = ir.ArrayType(I64, 2)
     with b.goto_entry_block():
@@ -186,6 +215,8 @@ yield_thread = _native(
     lambda b: b.call(intrinsic_function(b.module, "sched_yield", I32, []), []),
     "Let another thread run.",
 )
+current_cpu = _native("current_cpu", (), _I, _current_cpu, "The number of the CPU that this thread is on; -1 where none is told.")
+leave_cpu = _native("leave_cpu", (_I,), types.none, _leave_cpu, "Go on on another CPU than this one, where the thread may.")
 clock_ns = _native("clock_ns", (), _I, _clock, "The monotonic clock, nanoseconds.")
 interrupted = _native(
     "interrupted", (), types.boolean, _interrupted,
@@ -221,7 +252,7 @@ put_int = _native("put_int", (_I, _I), types.none, _put(I32), "Write an int32 at
 NAMESPACE = {
     f.__name__: f
     for f in (
-        words, atomic_add, atomic_load, atomic_store, futex_wait, futex_wake, pause, yield_thread, clock_ns, call_entry,
-        copy_bytes, byte_at, int_at, interrupted, call_function, swap_if, put_byte, put_int,
+        words, atomic_add, atomic_load, atomic_store, futex_wait, futex_wake, pause, yield_thread, current_cpu, leave_cpu,
+        clock_ns, call_entry, copy_bytes, byte_at, int_at, interrupted, call_function, swap_if, put_byte, put_int,
     )
 }  # fmt: skip

@@ -49,6 +49,7 @@ class Channel:
         self.neighbours = here.Get_size()  # on this machine, this one counted
         here.Free()
         self._groups: dict[tuple[int, ...], MPI.Intracomm] = {}
+        self.calls = 0  # of whole programs whose messages this process sends and takes: what one leaves is nobody's in the next
         self.failure: MeshError | None = None
         self._told = False
         self._ended: set[int] = set()
@@ -194,7 +195,7 @@ class Channel:
         self._sending = [r for r in self._sending if not r.Test()]
         self._sending.append(self.comm.isend(value, dest=rank, tag=tag))
 
-    def take(self, rank: int, op: Op, tag: int) -> Any:
+    def take(self, rank: int, op: Op | None, tag: int) -> Any:
         """The oldest value that a rank has posted; waits for one."""
         found: list[MPI.Message] = []
 

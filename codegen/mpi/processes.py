@@ -23,6 +23,7 @@ from tiling.mesh.groups import channel_of, groups_of, pairs_of
 __all__ = ["MpiProcesses"]
 
 _MEETING_TAG = 1
+_GRID_TAG = 2
 _FIRST_CHANNEL_TAG = 16
 
 
@@ -133,6 +134,14 @@ class MpiProcesses:
         """The arrays of all processes, by rank; all of them call it."""
         return list(self.channel.gather(array))
 
+    def give(self, process: tuple[int, int], value: Any) -> None:
+        """Hands a value to a process and goes on."""
+        self.channel.post(value, process[0] * self.grid[1] + process[1], _GRID_TAG)
+
+    def take(self, process: tuple[int, int], op: Op | None) -> Any:
+        """The next value that a process hands to this one; waits for it."""
+        return self.channel.take(process[0] * self.grid[1] + process[1], op, _GRID_TAG)
+
     def meet(self, op: Op, participants: Sequence[tuple[int, int]], tag: Any, payload: Any) -> Mapping[tuple[int, int], Any]:
         """Every participant's payload, by process. Raises MeshError where one of them waits at another op."""
         mine = self.channel.rank
@@ -151,15 +160,22 @@ class MpiProcesses:
             found[p] = value
         return found
 
+    def begin_program(self) -> None:
+        """A whole program begins, on all processes: channels are empty."""
+        self.channel.calls += 1
+
     def send(self, op: Op, channel: Any, payload: Any) -> None:
         """Puts a payload into a channel (number, source, target). Raises MeshError for one without partners."""
         _, target = self._ends(op, channel)
-        self.channel.post(payload, target, self._tags[_number(channel)])
+        self.channel.post((self.channel.calls, payload), target, self._tags[_number(channel)])
 
     def receive(self, op: Op, channel: Any) -> Any:
         """The oldest payload of a channel (number, source, target); waits for one."""
         source, _ = self._ends(op, channel)
-        return self.channel.take(source, op, self._tags[_number(channel)])
+        while True:
+            call, payload = self.channel.take(source, op, self._tags[_number(channel)])
+            if call == self.channel.calls:
+                return payload
 
     def _ends(self, op: Op, channel: Any) -> tuple[int, int]:
         """The ranks of a channel's source and target: processes of one row or column of the grid."""

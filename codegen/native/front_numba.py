@@ -1,35 +1,21 @@
-"""Kernels that the walk does not take (`codegen.native.front_walk`), by numba: a short pipeline first, then its own.
+"""Source that the walk does not take (`codegen.native.front_walk`), which is written by hand, by numba's own pipeline.
 
-The library's rules (`codegen.lib.register`) are told to numba in numba's own types; nothing else imports numba.
-
-Numba's own target knows NumPy, lists, dictionaries, classes and a runtime with reference counts, and takes 0.3 s to fill its
-tables before it compiles a line. A kernel has loops, numbers, buffers and calls of the library; its pipeline is numba's without
-the passes that look for anything else, and without an optimisation of its own: LLVM sees the module once, as a whole.
+The library's rules (`codegen.lib.register`) are told to numba in numba's own types; nothing else imports numba. Numba's passes
+optimise nothing: LLVM sees the module once, as a whole.
 """
 
 from __future__ import annotations
 
 import builtins
 import dis
-import functools
 import importlib
-import logging
 import operator
 from collections.abc import Sequence
 from typing import Any
 
-from numba.core import compiler, cpu, typing, untyped_passes
+from numba.core import compiler
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
-from numba.core.typed_passes import (
-    AnnotateTypes,
-    IRLegalization,
-    NativeLowering,
-    NoPythonBackend,
-    NoPythonSupportedFeatureValidation,
-    NopythonTypeInference,
-    PreLowerStripPhis,
-)
+from numba.core.registry import cpu_target
 from numba.core.typing import templates
 from numba.extending import lower_builtin, models, register_model
 
@@ -39,12 +25,9 @@ from codegen.lib import threads  # (it and the package register what kernels and
 from codegen.lib.buffer import Buf
 from codegen.lib.register import CONTEXT, RULES, Rule
 
-__all__ = ["compile_function", "contexts"]
+__all__ = ["compile_function"]
 
 numba_types: Any = importlib.import_module("numba.core.types")  # (made of what its parts export, which mypy does not see)
-
-_log = logging.getLogger("tilewright.codegen")
-
 
 # ---------------------------------------------------------------- the library, in numba's terms
 
@@ -108,108 +91,19 @@ assert threads.NAMESPACE  # imported for what it registers
 for _function, _rule in RULES.items():
     _tell_numba(_function, _rule)
 
-# ---------------------------------------------------------------- contexts
-
-
-class KernelTypes(typing.BaseContext):  # type: ignore[misc]
-    """The typing context: numbers, ranges, tuples, and NumPy's scalar types as functions."""
-
-    def _load_builtins(self) -> None:
-        from numba.core.typing import builtins, npydecl  # noqa: F401 (imported for what they register)
-
-        for registry in (templates.builtin_registry, npydecl.registry):
-            self.install_registry(_declared(registry))
-
-
-@functools.cache
-def _declared(registry: Any) -> Any:
-    """A registry without the functions that are written in Python: compiling one would start numba's whole target."""
-    kept = templates.Registry()
-    kept.functions = [f for f in registry.functions if not _is_overload(f)]
-    kept.attributes = [f for f in registry.attributes if not _is_overload(f)]
-    kept.globals = [(g, t) for g, t in registry.globals if not all(map(_is_overload, getattr(t, "templates", (None,))))]
-    return kept
-
-
-def _is_overload(template: Any) -> bool:
-    return hasattr(template, "_overload_func")
-
-
-class KernelContext(cpu.CPUContext):  # type: ignore[misc]
-    """The lowering context, without a runtime: a kernel allocates nothing and raises nothing."""
-
-    def load_additional_registries(self) -> None:
-        from numba.core import optional  # noqa: F401 (imported for what they register)
-        from numba.cpython import builtins, iterators, numbers, rangeobj, tupleobj  # noqa: F401
-        from numba.misc import literal  # noqa: F401
-
-    def post_lowering(self, module: Any, library: Any) -> None:
-        """Nothing: there is no runtime to link."""
-
-
-class KernelCompiler(compiler.CompilerBase):  # type: ignore[misc]
-    """Byte code to LLVM's input, nothing else."""
-
-    def define_pipelines(self) -> list[Any]:
-        passes = PassManager("kernel")
-        for step in (
-            untyped_passes.TranslateByteCode,
-            untyped_passes.FixupArgs,
-            untyped_passes.IRProcessing,
-            untyped_passes.ReconstructSSA,
-            NopythonTypeInference,
-            PreLowerStripPhis,
-            NoPythonSupportedFeatureValidation,
-            IRLegalization,
-            AnnotateTypes,
-            NativeLowering,
-            NoPythonBackend,
-        ):
-            passes.add_pass(step, step.__name__)
-        passes.finalize()
-        return [passes]
-
-
-@functools.cache
-def contexts() -> tuple[Any, Any]:
-    """(typing context, target context), made once."""
-    with global_compiler_lock:
-        typing_context = KernelTypes()
-        target = KernelContext(typing_context, "cpu")
-        typing_context.refresh()
-        target.refresh()
-    return typing_context, target
-
-
-@functools.cache
-def _full_contexts() -> tuple[Any, Any]:
-    """Numba's own contexts, for source that uses more of Python than kernels usually do."""
-    from numba.core.registry import cpu_target
-
-    cpu_target.typing_context.refresh()
-    cpu_target.target_context.refresh()
-    return cpu_target.typing_context, cpu_target.target_context
+# ---------------------------------------------------------------- source
 
 
 def compile_function(function: Any, arguments: Sequence[Any], name: str) -> tuple[Any, Any]:
     """(numba's result for ``function`` of ``arguments``, the context it was made in): a descriptor, unoptimised modules.
 
-    What the short pipeline does not take is compiled by numba's own. Raises NameError for a name that the library has not, else
-    whatever numba's raises, with file and line.
+    Raises NameError for a name that the library has not, else whatever numba raises, with file and line.
     """
     known = {*function.__globals__, *vars(builtins)}
     for i in dis.get_instructions(function):
         if i.opname == "LOAD_GLOBAL" and i.argval not in known:
             place = f"{function.__code__.co_filename}:{i.positions.lineno if i.positions else 0}"
             raise NameError(f"{place}: expected a name of codegen.lib.NAMESPACE, found {i.argval!r}", name=i.argval)
-    try:
-        return _compile(function, arguments, name, contexts(), KernelCompiler)
-    except Exception as reason:  # noqa: BLE001 (the short pipeline lacks rules in many ways; the whole one decides)
-        _log.debug("%s: numba's whole pipeline is needed: %s", name, reason)
-    return _compile(function, arguments, name, _full_contexts(), compiler.Compiler)
-
-
-def _compile(function: Any, arguments: Sequence[Any], name: str, both: tuple[Any, Any], pipeline: Any) -> tuple[Any, Any]:
     flags = compiler.Flags()
     flags.no_compile = True
     flags.no_cpython_wrapper = True
@@ -217,12 +111,14 @@ def _compile(function: Any, arguments: Sequence[Any], name: str, both: tuple[Any
     flags.error_model = "numpy"
     flags.boundscheck = False
     flags.nrt = False
-    typing_context, context = both
-    library = context.codegen().create_library(name)
-    # The linked module is optimised once, as a whole: numba's passes would unroll loops before they are vectorised.
-    library._optimize_functions = lambda module: None
-    library._optimize_final_module = lambda: None
-    given = tuple(map(_to_numba, arguments))
     with global_compiler_lock:
-        made = compiler.compile_extra(typing_context, context, function, given, numba_types.none, flags, {}, library, pipeline)
+        types_known, context = cpu_target.typing_context, cpu_target.target_context
+        types_known.refresh()
+        context.refresh()
+        library = context.codegen().create_library(name)
+        # The linked module is optimised once, as a whole: numba's passes would unroll loops before they are vectorised.
+        library._optimize_functions = lambda module: None
+        library._optimize_final_module = lambda: None
+        given = tuple(map(_to_numba, arguments))
+        made = compiler.compile_extra(types_known, context, function, given, numba_types.none, flags, {}, library)
     return made, context

@@ -10,7 +10,7 @@ function is lowered is the library's to say.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -47,17 +47,17 @@ Typed = tuple[Any, Any]  # (type, LLVM's value)
 def lower_structured(
     kernel: Kernel,
     namespace: dict[str, Any],
-    prologue: Callable[[], tuple[Any, list[Typed]]],
-    epilogue: Callable[[Any], None],
+    builder: Any,
+    arguments: Sequence[Typed],
+    epilogue: Callable[[], None],
     is_marked: bool = False,
 ) -> str:
-    """The text of the module whose entry ``prologue()`` makes: it gives the builder and the values of the arguments.
+    """The text of the module in whose entry ``builder`` is, where the ``arguments`` are.
 
-    ``epilogue(builder)`` writes what comes before each return. With ``is_marked`` LLVM is told of loops what one pipeline is to
+    ``epilogue()`` writes what comes before each return. With ``is_marked`` LLVM is told of loops what one pipeline is to
     do with them (`codegen.native.loop_marks`). Raises NotStructured for source of another form, or whose types no
     rule here takes.
     """
-    builder, arguments = prologue()
     made = typed(kernel, [kind for kind, _ in arguments], namespace, signature_of)
     given = {name: value for (name, _), (_, value) in zip(made.arguments, arguments, strict=True)}
     told = marks(made.body) if is_marked else None
@@ -69,7 +69,7 @@ class _Walk:
     """The state of one walk: where code goes, where the variables are."""
 
     def __init__(
-        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[Any], None], loop_marks: dict[Any, str]
+        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[], None], loop_marks: dict[Any, str]
     ) -> None:  # fmt: skip
         self.given, self.kinds, self.builder = given, kinds, builder
         self.frame = ir.IRBuilder(builder.block)
@@ -93,7 +93,7 @@ class _Walk:
         return self.frame.alloca(kind, name=name)
 
     def leave(self) -> None:
-        self.epilogue(self.builder)
+        self.epilogue()
         self.builder.ret_void()
 
     # ------------------------------------------------------------ statements
@@ -193,34 +193,25 @@ class _Walk:
         return ir.Constant(CONTEXT.get_value_type(types.unliteral(e.kind)), e.value)
 
     def of_link(self, e: Link) -> Any:
-        left, kind = self.value(e.first), e.first.kind
+        def compared(left: tuple[Any, Any]) -> Iterator[Any]:
+            for function, signature, x in e.links:
+                right = self.value(x), x.kind
+                yield self.apply(function, signature, [left, right])
+                left = right
 
-        def link(function: Any, signature: Any, right: TypedExpression) -> Callable[[], Any]:
-            def compared() -> Any:
-                nonlocal left, kind
-                before, left = (left, kind), self.value(right)
-                kind = right.kind
-                return self.apply(function, signature, [before, (left, kind)])
-
-            return compared
-
-        return self.chain([link(*x) for x in e.links], stop=False)
+        return self.chain(compared((self.value(e.first), e.first.kind)), len(e.links), stop=False)
 
     def of_first(self, e: First) -> Any:
-        def part(x: TypedExpression) -> Callable[[], Any]:
-            return lambda: self.value(x)
+        return self.chain((self.value(x) for x in e.operands), len(e.operands), e.stop)
 
-        return self.chain([part(x) for x in e.operands], stop=e.stop)
-
-    def chain(self, parts: Sequence[Callable[[], Any]], stop: bool) -> Any:
-        """The first of the bits that is ``stop``, or the last: what comes after is not computed."""
+    def chain(self, bits: Iterable[Any], count: int, stop: bool) -> Any:
+        """The first of ``count`` bits that is ``stop``, or the last: what comes after is not computed."""
         place = self.room(_I1)
         after = self.builder.append_basic_block("decided")
-        for k, part in enumerate(parts):
-            bit = part()
+        for k, bit in enumerate(bits, 1):
             self.builder.store(bit, place)
-            if k + 1 < len(parts):
-                more = self.builder.append_basic_block("undecided")
+            more = self.builder.append_basic_block("undecided") if k < count else after
+            if more is not after:
                 self.builder.cbranch(bit, *((after, more) if stop else (more, after)))
                 self.builder.position_at_end(more)
         self.builder.branch(after)
@@ -229,17 +220,11 @@ class _Walk:
 
     # ------------------------------------------------------------ calls
 
-    def do_apply(self, e: Apply) -> None:
-        if e.function is not operator.setitem:
-            self.of_apply(e)
-            return
-        # What is stored is computed before the place that it goes to, as Python does.
-        *place, stored = e.operands
-        value = self.value(stored)
-        self.apply(e.function, e.signature, [*((self.value(x), x.kind) for x in place), (value, stored.kind)])
-
     def of_apply(self, e: Apply) -> Any:
-        return self.apply(e.function, e.signature, [(self.value(x), x.kind) for x in e.operands])
+        # What is stored is computed before the place that it goes to, as Python does.
+        stored = [self.value(e.operands[-1])] if e.function is operator.setitem else []
+        values = [*map(self.value, e.operands[: len(e.operands) - len(stored)]), *stored]
+        return self.apply(e.function, e.signature, [(v, x.kind) for v, x in zip(values, e.operands, strict=True)])
 
     def apply(self, function: Any, signature: Any, operands: Sequence[tuple[Any, Any]]) -> Any:
         """What the rule of ``function`` makes of operands (value, type)."""
@@ -258,7 +243,7 @@ class _Walk:
 
 
 _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {
-    Set: _Walk.do_set, Apply: _Walk.do_apply, Loop: _Walk.do_loop, Meanwhile: _Walk.do_while, Test: _Walk.do_test,
+    Set: _Walk.do_set, Apply: _Walk.of_apply, Loop: _Walk.do_loop, Meanwhile: _Walk.do_while, Test: _Walk.do_test,
     Break: _Walk.do_break, Continue: _Walk.do_continue, Pass: lambda walk, s: None, Return: lambda walk, s: walk.leave(),
 }  # fmt: skip
 _EXPRESSIONS: dict[type, Callable[[_Walk, Any], Any]] = {

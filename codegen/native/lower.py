@@ -12,63 +12,38 @@ import ctypes
 import functools
 import hashlib
 import logging
-import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
-from llvmlite.binding.ffi import ObjectRef
-from llvmlite.binding.newpassmanagers import NewPassManager
 
 from codegen.forks import compiling
 from codegen.kernel.ir import Kernel
 from codegen.kernel.straight import calls, calls_alone, has_program_loop, is_straight
 from codegen.native import interrupts, loop_marks, masked_stores, memory_hints, object_cache
-from codegen.native.signature import KernelSignature
+from codegen.native.passes import (
+    STRAIGHT,
+    UNROLL,
+    WRITTEN_OUT,
+    data_layout,
+    initialise,
+    of_its_context,
+    of_this_thread,
+    optimise,
+    optimise_marked,
+    parsed,
+    run_named,
+    run_pipeline,
+    target_machine,
+)
+from codegen.native.signature import KernelSignature, Param
 from codegen.outlined import CALLED, Functions
 from codegen.target import Target, default_target, use_target
 
 _log = logging.getLogger("tilewright.codegen")
 
-
-@functools.cache
-def initialise() -> None:
-    """Has LLVM know this machine's architecture."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-
-
-def target_machine(target: Target) -> Any:
-    """A fresh LLVM target machine (an execution engine takes ownership of the one it is given)."""
-    initialise()
-    machine = llvm.Target.from_triple(target.triple)
-    # the large code model: constants may lie anywhere, as the execution engine maps sections apart
-    reloc = "static" if target.triple.startswith(("x86_64", "i")) else "default"
-    return machine.create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
-    )
-
-
-@functools.cache
-def data_layout(target: Target) -> str:
-    """LLVM's description of a machine's types and addresses."""
-    return str(target_machine(target).target_data)
-
-
 _ASKS = interrupts.SYMBOL.encode()
 _ASKS_CELL = interrupts.CELL.encode()  # the object that has the function
-
-
-def _parsed(text: str) -> Any:
-    """The module of a text, in an LLVM context of its own: what a module leaves in its context is freed with it."""
-    return _of_its_context(llvm.parse_assembly(text, llvm.create_context()))
-
-
-def _of_its_context(module: Any) -> Any:
-    """The module, as its context's to free. Python's collector finalises the objects of a circle (an error, the frames that it
-    was raised in) in any order, and a module that is freed after its context was ends the process."""
-    module._owned = True
-    return module
 
 
 class UnresolvedSymbolError(RuntimeError):
@@ -118,9 +93,9 @@ def plain_object(text: str, target: Target) -> bytes:
     """Machine code of a module that has nothing to vectorise: what calls programs, and what asks for signals."""
     with compiling:
         initialise()
-        module = _parsed(text)
+        module = parsed(text)
         module.data_layout = data_layout(target)
-        _run_named(_STRAIGHT, module, target)
+        run_named(STRAIGHT, module, target)
         return emit_object(module, target)
 
 
@@ -133,14 +108,12 @@ def library_object(text: str, target: Target, is_written_out: bool = False) -> b
 def library_module(text: str, target: Target, is_written_out: bool) -> Any:
     """The optimised module of a library function."""
     initialise()
-    module = _parsed(text)
+    module = parsed(text)
     module.data_layout = data_layout(target)
-    if is_written_out:
-        _run_named(_WRITTEN_OUT, module, target)
-    else:
-        _vectorise(module, target)
-        _run_named(_UNROLL, module, target)
-    return module
+    if not is_written_out:
+        run_pipeline(module, target, 3, vectorise=True, unroll=False)
+    run_named(WRITTEN_OUT if is_written_out else UNROLL, module, target)
+    return ready(module)
 
 
 def loaded_text(text: str) -> LoadedObject:
@@ -152,109 +125,6 @@ def loaded_text(text: str) -> LoadedObject:
         payload = plain_object(text, target)
         object_cache.write(key, payload)
     return LoadedObject(payload, target)
-
-
-_UNROLL = ("loop_unroll", "sroa", "instruction_combine", "simplify_cfg")
-"""What is left of O1 for library functions, whose vectors are written out: a quarter of the time, the same instructions."""
-_WRITTEN_OUT = ("sroa", "simplify_cfg", "instruction_combine", "loop_rotate", *_UNROLL)
-"""What is left of O3 and O1 for a block of products of known sizes: half of the time, no slower."""
-_STRAIGHT = ("always_inliner", "sroa", "simplify_cfg", "instruction_combine", "new_gvn", "simplify_cfg")
-"""For code whose loops, if any, wait and dispatch."""
-
-
-def _run_named(names: Sequence[str], module: Any, target: Target) -> None:
-    """Runs some of LLVM's passes, in place."""
-    builder = _pass_builder(target, 1, vectorise=False)
-    passes = llvm.create_new_module_pass_manager()
-    for name in names:
-        getattr(passes, f"add_{name}_pass")()
-    _run_passes(passes, module, builder)
-
-
-def optimise(module: Any, target: Target, straight: bool = False, brief: bool = False, small: bool = False) -> None:
-    """Run LLVM's pipelines for ``target`` over a parsed module, in place.
-
-    First the whole of O3 with its loops as they are: a loop of some dozen iterations that is unrolled before it is vectorised
-    stays scalar. Then O1, which writes out what is left of short loops and keeps their running values in registers. ``straight``
-    code, without loops to vectorise, takes five passes, in a third of the time of O1, which finds no more in it. ``brief`` code
-    takes of the second O1 what it does to single functions: short loops are written out, the others not several times over. That
-    is half of the time, and a quarter fewer instructions to emit. ``brief`` and ``small`` code takes O2 in place of O3, which
-    copies a loop for each way that a condition in it may turn out: for the rows at an image's border that is worth it, the loop
-    of a hash was copied twelve times.
-    """
-    if straight:
-        _run_named(_STRAIGHT, module, target)
-        return
-    _vectorise(module, target, level=2 if brief or small else 3)
-    builder = _pass_builder(target, 1, vectorise=False)
-    if not brief:
-        _run_passes(builder.getModulePassManager(), module, builder)
-        return
-    for function in module.functions:
-        if not function.is_declaration:
-            _run_passes(builder.getFunctionPassManager(), function, builder)
-
-
-def optimise_marked(module: Any, target: Target) -> Any:
-    """The optimised module of a kernel whose loops are marked (`codegen.native.loop_marks`): one pipeline does it.
-
-    It vectorises innermost loops as they are and then writes out what they have become, in two thirds of the time of
-    ``optimise``'s two. Where one was not vectorised the second of those follows, for which it is free to be written out.
-    """
-    builder = _pass_builder(target, 3, vectorise=True, unroll=True)
-    _run_passes(builder.getModulePassManager(), module, builder)
-    text = str(module)
-    if loop_marks.has_innermost(text):
-        module = _parsed(loop_marks.unmarked(text))
-        builder = _pass_builder(target, 1, vectorise=False)
-        _run_passes(builder.getModulePassManager(), module, builder)
-    return module
-
-
-def _vectorise(module: Any, target: Target, level: int = 3) -> None:
-    builder = _pass_builder(target, level, vectorise=True)
-    _run_passes(builder.getModulePassManager(), module, builder)
-
-
-def _run_passes(passes: Any, module: Any, builder: Any) -> None:
-    """Runs a pass manager over a module, or over a function, in place, and frees it.
-
-    Its class in llvmlite inherits the `_dispose` that does nothing before the one that frees: 50 KB would stay for each.
-    """
-    passes.run(module, builder)
-    if type(passes)._dispose is ObjectRef._dispose:
-        NewPassManager._dispose(passes)
-        passes.detach()
-    else:
-        passes.close()
-
-
-_kept = threading.local()  # pass builders and target machines, which are one thread's at a time
-
-
-def of_this_thread(key: str, make: Callable[[], Any]) -> Any:
-    """What `make` gave this thread for a key: llvmlite frees no pass builder whole, and making a target machine takes as long as
-    it takes to write a small kernel."""
-    found = getattr(_kept, key, None)
-    if found is None:
-        found = make()
-        setattr(_kept, key, found)
-    return found
-
-
-def _pass_builder(target: Target, level: int, vectorise: bool, unroll: bool | None = None) -> Any:
-    """This thread's pass builder of a kind; one that vectorises writes no loops out unless it is told to ``unroll``."""
-    unroll = not vectorise if unroll is None else unroll
-    key = f"{target.key} {level} {vectorise} {unroll}"
-    return of_this_thread(key, lambda: _new_pass_builder(target, level, vectorise, unroll))
-
-
-def _new_pass_builder(target: Target, level: int, vectorise: bool, unroll: bool) -> Any:
-    tuning = llvm.create_pipeline_tuning_options(speed_level=level)
-    tuning.loop_vectorization = tuning.loop_interleaving = vectorise
-    tuning.loop_unrolling = unroll
-    tuning.slp_vectorization = False
-    return llvm.create_pass_builder(target_machine(target), tuning)
 
 
 def build(
@@ -275,19 +145,27 @@ def build(
         # the loops of a library function in line are without marks: one pipeline would write them out further
         module, text = _lowered(source, filename, signature, symbol, target, functions, kernel)
     only_calls = kernel is not None and 0 < calls_alone(kernel) == text.count(CALLED)
+    optimised = ""
     if loop_marks.is_for_one_pipeline(text) and not only_calls:
-        module = optimise_marked(module, target)
+        module, optimised = optimise_marked(module, target)
     else:
         optimise(module, target, straight or only_calls, signature.is_brief, small)
-    streams = [p.scope or p.name for p in signature.params if p.stream]
-    if streams:
-        module = _parsed(memory_hints.mark_streams(str(module), streams))
-    ahead = {p.scope or p.name: p.ahead for p in signature.params if p.ahead}
-    if ahead:
-        text = str(module)
-        asked = memory_hints.ask_ahead(text, ahead)
-        module = module if asked == text else _parsed(asked)
-    return module
+    return ready(module, signature.params, optimised)
+
+
+def ready(module: Any, params: Sequence[Param] = (), text: str = "") -> Any:
+    """An optimised module in a form of which LLVM makes right code (`masked_stores`), with what parameters say of memory
+    (`memory_hints`). It is printed and read again where one of them needs that; ``text`` is what it prints, where that is known.
+    """
+    streams = [p.scope or p.name for p in params if p.stream]
+    ahead = {p.scope or p.name: p.ahead for p in params if p.ahead}
+    if not streams and not ahead and not masked_stores.has_masked_stores(module):
+        return module
+    text = text or str(module)
+    written = masked_stores.write_single_lanes(text)
+    written = memory_hints.mark_streams(written, streams) if streams else written
+    written = memory_hints.ask_ahead(written, ahead) if ahead else written
+    return module if written == text else parsed(written)
 
 
 def _has_nothing_to_vectorise(signature: KernelSignature, kernel: Kernel | None) -> bool:
@@ -318,21 +196,12 @@ def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> byt
     if missing:
         raise UnresolvedSymbolError(f"kernel calls unknown functions: {', '.join(missing)}")
     machine = of_this_thread(f"{target.key} machine", lambda: target_machine(target))
-    return bytes(machine.emit_object(_ready(module)))
+    return bytes(machine.emit_object(module))
 
 
 def emit_assembly(module: Any, target: Target) -> str:
     """The same as assembly text."""
-    return str(target_machine(target).emit_assembly(_ready(module)))
-
-
-def _ready(module: Any) -> Any:
-    """An optimised module in a form of which LLVM makes right code (`masked_stores`)."""
-    if not masked_stores.has_masked_stores(module):
-        return module
-    text = str(module)
-    written = masked_stores.write_single_lanes(text)
-    return module if written == text else _parsed(written)
+    return str(target_machine(target).emit_assembly(module))
 
 
 def lower(
@@ -377,7 +246,7 @@ def _lowered(
         if text is None:
             module = _lower_by_numba(source, filename, arguments, signature, symbol, target)
         else:
-            module = _parsed(text)
+            module = parsed(text)
     _internalise(module, symbol)
     return module, text or ""
 
@@ -388,12 +257,10 @@ def _lower_structured(
     """The module's text by one walk over the kernel's statements; None for one that needs numba."""
     from codegen.native.front_walk import NotStructured, lower_structured
 
-    def entry() -> tuple[Any, list[tuple[Any, Any]]]:
-        builder, values = _entry(arguments, signature, symbol, target)
-        return builder, list(zip(arguments, values, strict=True))
-
+    builder, values = _entry(arguments, signature, symbol, target)
+    given = list(zip(arguments, values, strict=True))
     try:
-        return lower_structured(kernel, _namespace(), entry, lambda b: _finish(b, signature, target), is_marked)
+        return lower_structured(kernel, _namespace(), builder, given, lambda: _finish(builder, signature, target), is_marked)
     except NotStructured as reason:
         _log.debug("%s: numba's passes are needed: %s", symbol, reason)
         return None
@@ -414,7 +281,7 @@ def _lower_by_numba(
     context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, values)
     _finish(builder, signature, target)
     builder.ret_void()
-    module = _parsed(str(builder.module))
+    module = parsed(str(builder.module))
     seen: list[Any] = []
     _link(module, result.library, seen, top=True)
     return module
@@ -425,7 +292,7 @@ def _link(module: Any, library: Any, seen: list[Any], top: bool) -> None:
         return
     seen.append(library)
     part = library._final_module if top else library._get_module_for_linking()
-    module.link_in(_of_its_context(llvm.parse_bitcode(part.as_bitcode(), module._context)))
+    module.link_in(of_its_context(llvm.parse_bitcode(part.as_bitcode(), module._context)))
     for dependency in library._linking_libraries:
         _link(module, dependency, seen, top=False)
 

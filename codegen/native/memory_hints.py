@@ -8,12 +8,18 @@ This is done to the text after vectorisation: the vectoriser leaves loops alone 
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 __all__ = ["LINE_BYTES", "ask_ahead", "mark_streams"]
 
 LINE_BYTES = 64
+_LABEL = re.compile(r"(\S+):(?: |$)", re.MULTILINE)
+_BLOCK = re.compile(r"^(?=\S+:(?: |$)|define |\})", re.MULTILINE)
+"""Where a block of a function begins, or what is none."""
+
 _ITEM_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
 
@@ -39,45 +45,34 @@ def ask_ahead(text: str, ahead: Mapping[str, int]) -> str:
     Only in innermost loops, where the loads walk through memory, and once for each line.
     """
     lists = {name: distance for scope, distance in ahead.items() for name in _scope_lists(text, [scope])}
-    load = re.compile(r"^ +%\S+ = load <(\d+) x (\w+)>, ptr (%\S+), .*!alias\.scope (!\d+)")
-    label = re.compile(r"^(\S+):(?: |$)")
-    lines: list[str] = []
-    block: list[str] = []
-    name = ""
-    count = 0
+    load = re.compile(r"^ +%\S+ = load <(\d+) x (\w+)>, ptr (%\S+), .*!alias\.scope (!\d+).*$", re.MULTILINE)
+    count = itertools.count(1)
 
-    def close() -> None:
-        nonlocal count
-        bytes_asked: dict[str, int] = {}
-        own = name.strip('"')
-        loops = any(x.lstrip().startswith("br ") and re.search(rf'label %"?{re.escape(own)}"?(?:,|$)', x) for x in block[-3:])
-        for x in block:
-            lines.append(x)
-            found = load.match(x) if loops and "alias.scope" in x else None
-            if found is None or found[4] not in lists or found[2] not in _ITEM_BYTES:
-                continue
-            asked = bytes_asked.get(found[4], 0)
-            size = int(found[1]) * _ITEM_BYTES[found[2]]
-            bytes_asked[found[4]] = asked + size
-            for k in range(-(asked // -LINE_BYTES), -((asked + size) // -LINE_BYTES)):
-                count += 1
-                at = lists[found[4]] + k * LINE_BYTES - asked
-                lines.append(f"  %ahead.{count} = getelementptr i8, ptr {found[3]}, i64 {at}")
-                lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead.{count}, i32 0, i32 3, i32 1)")
-        block.clear()
+    def asked(block: str) -> str:
+        """A block of a function, from its label on, with its lines asked for where it branches to itself."""
+        label = _LABEL.match(block)
+        itself = re.escape(label[1].strip('"')) if label else ""
+        if not itself or not re.search(rf'^ +br .*label %"?{itself}"?(?:,|$)', block, re.MULTILINE):
+            return block
+        bytes_asked: Counter[str] = Counter()
 
-    for line in text.split("\n"):
-        found = label.match(line)
-        if found or line.startswith(("define ", "}")):
-            close()
-            name = found[1] if found else ""
-        block.append(line)
-    close()
-    if not count:
-        return text
-    if "@llvm.prefetch.p0(" not in text:
-        lines.append("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    return "\n".join(lines)
+        def with_lines(found: re.Match[str]) -> str:
+            if found[4] not in lists or found[2] not in _ITEM_BYTES:
+                return found[0]
+            before = bytes_asked[found[4]]
+            bytes_asked[found[4]] += int(found[1]) * _ITEM_BYTES[found[2]]
+            made = [found[0]]
+            for k in range(-(before // -LINE_BYTES), -(bytes_asked[found[4]] // -LINE_BYTES)):
+                name = f"%ahead.{next(count)}"
+                made.append(f"  {name} = getelementptr i8, ptr {found[3]}, i64 {lists[found[4]] + k * LINE_BYTES - before}")
+                made.append(f"  call void @llvm.prefetch.p0(ptr {name}, i32 0, i32 3, i32 1)")
+            return "\n".join(made)
+
+        return load.sub(with_lines, block)
+
+    made = "".join(map(asked, _BLOCK.split(text)))
+    declared = made == text or "@llvm.prefetch.p0(" in text
+    return made if declared else f"{made}\ndeclare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 
 def _scope_lists(text: str, scopes: Sequence[str]) -> set[str]:

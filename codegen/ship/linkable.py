@@ -7,7 +7,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from codegen.forks import compiling
-from codegen.native import lower
+from codegen.native import lower, passes
 from codegen.target import Target
 
 __all__ = ["emit_linkable", "linkable_library_object"]
@@ -19,7 +19,7 @@ def emit_linkable(module: Any, target: Target) -> bytes:
         if not function.is_declaration or function.name.startswith("tilewright_"):
             function.visibility = "hidden" if function.linkage.name == "external" else "default"
     with compiling:
-        machine = lower.of_this_thread(f"{target.key} linkable", lambda: _target_machine(target))
+        machine = passes.of_this_thread(f"{target.key} linkable", lambda: _target_machine(target))
         return bytes(machine.emit_object(module))
 
 
@@ -30,7 +30,7 @@ def linkable_library_object(text: str, target: Target, is_written_out: bool = Fa
 
 
 def _target_machine(target: Target) -> Any:
-    lower.initialise()
+    passes.initialise()
     options = {"reloc": "pic", "codemodel": "small", "jit": False}
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, **options

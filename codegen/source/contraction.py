@@ -7,16 +7,15 @@ Where the right operand's next block is asked for, a loop over blocks of columns
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from codegen.source.nest import NestEmitter
 from codegen.source.phase import PhaseWriter
-from tiling.loops.ir import ZERO, Contract, Loop, Nest
+from tiling.loops.ir import ZERO, Contract, Loop
 
 __all__ = ["emit_contraction"]
 
 
-def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], None]) -> None:
-    """The loops around a contraction, the packs of each block of k (written by `pack`), and the call of the micro-kernel."""
+def emit_contraction(phase: PhaseWriter, c: Contract) -> None:
+    """The loops around a contraction, the packs of each block of k, and the call of the micro-kernel."""
     out = phase.out
     depth = out.depth
     blocks = -(-c.k // c.k_block)
@@ -48,7 +47,7 @@ def emit_contraction(phase: PhaseWriter, c: Contract, pack: Callable[[Nest], Non
     for loop in inside:
         phase.open(loop)
     for nest in c.pack:
-        pack(nest)
+        NestEmitter(phase, nest).run()
     begin = "0" if blocks == 1 else k0
     if c.depth_lower is not ZERO:
         out.line(f"k1 = max({begin}, {phase.expr(c.depth_lower)})")

@@ -106,39 +106,32 @@ class PhaseEmitter(PhaseWriter):
         )
 
     def _task_loop(self) -> None:
-        tiles = [(v, n) for v, n in self.phase.tiles]
-        group = self.phase.group
+        tiles, group, out = self.phase.tiles, self.phase.group, self.out
         for flag in self.phase.flags:
             self._flag(flag)
-        if len(tiles) == 1 and not self.phase.descending and group == 1:
-            self.out.line(f"for {self.name(tiles[0][0])} in range(begin, end):")
-        else:
-            self.out.line("for task in range(begin, end):")
-        self.out.depth += 1
+        is_tile = len(tiles) == 1 and group == 1 and not self.phase.descending
+        out.line(f"for {self.name(tiles[0][0]) if is_tile else 'task'} in range(begin, end):")
+        out.depth += 1
+        step = 1
+        for k, (v, n) in reversed(list(enumerate(tiles if group == 1 and not is_tile else ()))):
+            text = "task" if step == 1 else f"task // {step}"
+            if k:
+                text = f"{text} % {n}" if step == 1 else f"({text}) % {n}"
+            out.line(f"{self.name(v)} = {f'{n - 1} - ' if v in self.phase.descending else ''}{text}")
+            step *= n
         if group > 1:
             ((tile, count),) = tiles
-            self.out.line(f"{self.name(tile)} = {group}*task")
-        elif len(tiles) > 1 or self.phase.descending:
-            step = 1
-            for k, (v, n) in reversed(list(enumerate(tiles))):
-                text = "task" if step == 1 else f"task // {step}"
-                if k:
-                    text = f"{text} % {n}" if step == 1 else f"({text}) % {n}"
-                if v in self.phase.descending:
-                    text = f"{n - 1} - {text}"
-                self.out.line(f"{self.name(v)} = {text}")
-                step *= n
-        for step_ in self.phase.before:
-            self._step(step_)
+            out.line(f"{self.name(tile)} = {group}*task")
+        self._steps(self.phase.before)
         if group > 1:
             stop = f"{group}*task + {group}" if count % group == 0 else f"min({group}*task + {group}, {count})"
-            self.out.line(f"for {self.name(tile)} in range({group}*task, {stop}):")
-            self.out.depth += 1
-        for step_ in self.phase.steps:
-            self._step(step_)
+            out.line(f"for {self.name(tile)} in range({group}*task, {stop}):")
+            out.depth += 1
+        self._steps(self.phase.steps)
 
-    def _step(self, step: Step) -> None:
-        _STEPS[type(step)](self, step)
+    def _steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            _STEPS[type(step)](self, step)
 
     def _places(
         self, step: Scatter | Selection, body: Callable[[NestEmitter, Any], list[str]], changed: Sequence[Buffer]
@@ -149,14 +142,10 @@ class PhaseEmitter(PhaseWriter):
         span = (step.loops[-1].lower, step.loops[-1].upper) if step.loops else (Const(0), Const(0))
         updates.write([(Segment(*span, (), ()), body(updates, step))])
 
-    def _nest(self, nest: Nest) -> None:
-        NestEmitter(self, nest).run()
-
     def _sequential(self, s: Sequential) -> None:
         """Blocks one after the other; the steps of one are written as any others."""
         self.open(s.loop)
-        for step in s.steps:
-            self._step(step)
+        self._steps(s.steps)
         self.out.depth -= 1
 
     def _flag(self, flag: Flag) -> None:
@@ -191,10 +180,10 @@ class PhaseEmitter(PhaseWriter):
 
 _STEPS: dict[type, Callable[[PhaseEmitter, Any], None]] = {
     Sequential: PhaseEmitter._sequential,
-    Nest: PhaseEmitter._nest,
+    Nest: lambda phase, s: NestEmitter(phase, s).run(),
     Turn: PhaseEmitter._turn,
     Measure: PhaseEmitter._measure,
-    Contract: lambda phase, s: emit_contraction(phase, s, phase._nest),
+    Contract: emit_contraction,
     Transform: emit_transform,
     MatrixStep: emit_matrices,
     Ordering: emit_ordering,

@@ -49,11 +49,13 @@ class PhaseWriter:
         """How many iterations a loop from 0 to `upper` has."""
         return self.expr(upper + 1)
 
-    def open(self, loop: Loop) -> None:
-        """A loop's header; what follows is inside of it."""
-        lower, stop = self.expr(loop.lower), self.count(loop.upper)
-        self.out.line(f"for {self.name(loop.variable)} in range({stop if lower == '0' else f'{lower}, {stop}'}):")
-        self.out.depth += 1
+    def open(self, loop: Loop, out: Writer | None = None, lower: Expr | None = None, upper: Expr | None = None) -> None:
+        """A loop's header, here or in another `out`; what follows is inside of it."""
+        out = out or self.out
+        start, stop = self.expr(loop.lower if lower is None else lower), self.count(loop.upper if upper is None else upper)
+        span = f"{start}, {stop}, {loop.together}" if loop.together > 1 else stop if start == "0" else f"{start}, {stop}"
+        out.line(f"for {self.name(loop.variable)} in range({span}):")
+        out.depth += 1
 
     def uses(self, *buffers: Buffer) -> None:
         """The kernel takes these buffers, and does more with them than to write them element by element."""

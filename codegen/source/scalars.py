@@ -113,12 +113,21 @@ def _call(name: str) -> ScalarRule:
     return lambda op, args, types: f"{name}({', '.join(args)})"
 
 
-def _infix(symbol: str, function: str) -> ScalarRule:
+def _form(form: str, **others: str) -> ScalarRule:
+    """An expression with the operands at {0}, {1}; another one for operands of a kind in `_KINDS` that has its own."""
+
     def rule(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
-        return f"({args[0]} {symbol} {args[1]})" if types[0].is_float else f"{function}({args[0]}, {args[1]})"
+        return next((x for kind, x in others.items() if _KINDS[kind](types[0])), form).format(*args)
 
     return rule
 
+
+_KINDS: dict[str, Callable[[ElementType], bool]] = {
+    "of_floats": lambda e: e.is_float,
+    "of_halves": lambda e: e.name == "f16",
+    "of_narrow": lambda e: e.is_float and e.bits <= 16,
+    "of_complex": lambda e: e.is_complex,
+}
 
 _DIRECTIONS = {"EQ": "eq", "NE": "ne", "GE": "ge", "GT": "gt", "LE": "le", "LT": "lt"}
 
@@ -182,24 +191,6 @@ def place_source(number: str, element: str | None) -> str:
     return f"to_int64(minimum({number}, uint64(9223372036854775807)))" if element == "ui64" else f"to_int64({number})"
 
 
-def _negate(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
-    return f"(-{args[0]})" if types[0].is_float else f"negate({args[0]})"
-
-
-def _square(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
-    return f"({args[0]} * {args[0]})" if types[0].is_float else f"square({args[0]})"
-
-
-def _fast_where_narrow(name: str) -> ScalarRule:
-    """A result that is rounded to 11 bits or fewer does not show what the cheaper formula is off by."""
-    return lambda op, args, types: f"{'fast_' if types[0].is_float and types[0].bits <= 16 else ''}{name}({args[0]})"
-
-
-def _extreme(name: str) -> ScalarRule:
-    """Halves are compared by their bits: of two widened ones LLVM makes an extreme of halves, which it does not vectorise."""
-    return lambda op, args, types: f"{'float16_' if types[0].name == 'f16' else ''}{name}({', '.join(args)})"
-
-
 def _on_bits(name: str, correction: bool = False) -> ScalarRule:
     """A function of the bits of an integer; those of 2 and 4 bits are taken without their sign extension."""
 
@@ -231,10 +222,6 @@ def _shift(name: str) -> ScalarRule:
 def _reduce_precision(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
     kind = f"_{types[0].dtype.name}" if types[0].name in ("f16", "bf16") else ""
     return f"reduce_precision{kind}({args[0]}, {op.attr('exponent_bits')}, {op.attr('mantissa_bits')})"
-
-
-def _conj(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
-    return f"conj({args[0]})" if types[0].is_complex else args[0]
 
 
 def _bitcast(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str | Declined:
@@ -272,17 +259,22 @@ def bits_value(bits: str, element: ElementType) -> str:
 
 
 SCALAR_CODE: dict[str, ScalarCode] = {
-    "add": ScalarCode(_infix("+", "add"), fold="reduce_add"),
-    "subtract": ScalarCode(_infix("-", "subtract")),
-    "multiply": ScalarCode(_infix("*", "multiply"), fold="reduce_multiply"),
-    "divide": ScalarCode(_infix("/", "divide")),
+    "add": ScalarCode(_form("add({0}, {1})", of_floats="({0} + {1})"), fold="reduce_add"),
+    "subtract": ScalarCode(_form("subtract({0}, {1})", of_floats="({0} - {1})")),
+    "multiply": ScalarCode(_form("multiply({0}, {1})", of_floats="({0} * {1})"), fold="reduce_multiply"),
+    "divide": ScalarCode(_form("divide({0}, {1})", of_floats="({0} / {1})")),
     "remainder": ScalarCode(_call("remainder"), frozenset({HALF}), of_complex=False),
-    "maximum": ScalarCode(_extreme("maximum"), NARROW, fold="reduce_maximum", order_key="max_key"),
-    "minimum": ScalarCode(_extreme("minimum"), NARROW, fold="reduce_minimum", order_key="min_key"),
+    # Halves are compared by their bits: of two widened ones LLVM makes an extreme of halves, which it does not vectorise.
+    "maximum": ScalarCode(
+        _form("maximum({0}, {1})", of_halves="float16_maximum({0}, {1})"), NARROW, fold="reduce_maximum", order_key="max_key"
+    ),
+    "minimum": ScalarCode(
+        _form("minimum({0}, {1})", of_halves="float16_minimum({0}, {1})"), NARROW, fold="reduce_minimum", order_key="min_key"
+    ),
     "clamp": ScalarCode(_call("clamp"), NARROW),
-    "negate": ScalarCode(_negate, frozenset({HALF})),
+    "negate": ScalarCode(_form("negate({0})", of_floats="(-{0})"), frozenset({HALF})),
     "abs": ScalarCode(_call("absolute"), frozenset({BYTE, HALF})),
-    "square": ScalarCode(_square, repeats_operand=True),
+    "square": ScalarCode(_form("square({0})", of_floats="({0} * {0})"), repeats_operand=True),
     "sign": ScalarCode(_call("sign"), frozenset({HALF})),
     **{
         name: ScalarCode(_call(name), frozenset({HALF}), of_complex=False)
@@ -299,8 +291,9 @@ SCALAR_CODE: dict[str, ScalarCode] = {
     "log_plus_one": ScalarCode(_call("log1p")),
     "sine": ScalarCode(_call("sin")),
     "cosine": ScalarCode(_call("cos")),
-    "tanh": ScalarCode(_fast_where_narrow("tanh")),
-    "erf": ScalarCode(_fast_where_narrow("erf"), of_complex=False),
+    # A result that is rounded to 11 bits or fewer does not show what the cheaper formula is off by.
+    "tanh": ScalarCode(_form("tanh({0})", of_narrow="fast_tanh({0})")),
+    "erf": ScalarCode(_form("erf({0})", of_narrow="fast_erf({0})"), of_complex=False),
     **{
         name: ScalarCode(_call(name))
         for name in (
@@ -316,7 +309,7 @@ SCALAR_CODE: dict[str, ScalarCode] = {
     "complex": ScalarCode(_call("make_complex")),
     "real": ScalarCode(_call("real"), frozenset({HALF})),
     "imag": ScalarCode(_call("imag"), frozenset({HALF})),
-    "conj": ScalarCode(_conj, frozenset({HALF})),
+    "conj": ScalarCode(_form("{0}", of_complex="conj({0})"), frozenset({HALF})),
     "is_inf": ScalarCode(_call("is_inf")),
     "is_pos_inf": ScalarCode(lambda op, args, types: f"eq({args[0]}, float{max(32, types[0].bits)}(inf))"),
     "is_neg_inf": ScalarCode(lambda op, args, types: f"eq({args[0]}, float{max(32, types[0].bits)}(-inf))"),

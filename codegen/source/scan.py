@@ -6,7 +6,8 @@ for the one before. Otherwise the step before is read back from the result.
 
 from __future__ import annotations
 
-from codegen.source.nest_view import NestView
+from codegen.source.fold import FoldSource
+from codegen.source.values import ValueWriter
 from indexing.expr import as_expr
 from tiling.loops.element_ir import Renamer
 from tiling.loops.ir import FoldStep, LoopKind
@@ -14,11 +15,10 @@ from tiling.loops.ir import FoldStep, LoopKind
 __all__ = ["scan_body"]
 
 
-def scan_body(emitter: NestView) -> list[str]:
+def scan_body(emitter: ValueWriter, source: FoldSource) -> list[str]:
     """The innermost loop's lines; what comes before that loop is put where it belongs."""
     nest, depth = emitter.nest, emitter.depth
     (fold,) = nest.folds
-    source = emitter.fold_source(fold)
     innermost = nest.loops[-1].kind is LoopKind.SCAN
     width = nest.loops[-2].together if innermost and len(nest.loops) > 1 else 1
     body: list[str] = []
@@ -28,7 +28,7 @@ def scan_body(emitter: NestView) -> list[str]:
         name = emitter.phase.fresh("a")
         emitter.use((*f.nodes, *f.inits))
         start = emitter.number(f.inits[0], depth - 1)
-        at = [f"{b.name}[{emitter.phase.address(b, f.index)}]" for b in f.buffers]
+        at = emitter.places(f)
         if innermost:
             emitter.lines[depth - 1].append(f"{name} = {start}")
         else:
@@ -42,7 +42,7 @@ def scan_body(emitter: NestView) -> list[str]:
     return body
 
 
-def _shifted(emitter: NestView, f: FoldStep, k: int) -> FoldStep:
+def _shifted(emitter: ValueWriter, f: FoldStep, k: int) -> FoldStep:
     """The fold `k` rows further down."""
     row = emitter.nest.loops[-2].variable
     rename = Renamer({row: as_expr(row) + k}, emitter.phase.schedule.ranges, {})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from codegen.source.fold import body_lines
-from codegen.source.nest import NestEmitter
 from codegen.source.scalars import place_source
+from codegen.source.values import ValueWriter
 from hlo.errors import Declined
 from hlo.module import Value
 from indexing.expr import Expr
@@ -14,7 +14,7 @@ from tiling.loops.ir import Scatter, Start
 __all__ = ["scatter_body"]
 
 
-def scatter_body(emitter: NestEmitter, s: Scatter) -> list[str]:
+def scatter_body(emitter: ValueWriter, s: Scatter) -> list[str]:
     """The innermost loop's lines; the places, and the tests that skip an update, are put into the loop that chooses them."""
     phase, level = emitter.phase, s.outer
     emitter.use([*s.nodes, *(x.node for x in s.starts if not isinstance(x.node, Expr))])
@@ -56,7 +56,7 @@ def scatter_body(emitter: NestEmitter, s: Scatter) -> list[str]:
     return body
 
 
-def _test(emitter: NestEmitter, t: Start) -> str:
+def _test(emitter: ValueWriter, t: Start) -> str:
     assert isinstance(t.node, Expr)
     phase = emitter.phase
     return f"{phase.expr(t.lower)} <= {phase.expr(t.node)} <= {phase.expr(t.upper)}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from codegen.source.fold import body_lines
-from codegen.source.nest import NestEmitter
 from codegen.source.scalars import constant_source
+from codegen.source.values import ValueWriter
 from hlo.errors import Declined
 from hlo.module import Value
 from tiling.loops.ir import Selection
@@ -12,7 +12,7 @@ from tiling.loops.ir import Selection
 __all__ = ["selection_body"]
 
 
-def selection_body(emitter: NestEmitter, s: Selection) -> list[str]:
+def selection_body(emitter: ValueWriter, s: Selection) -> list[str]:
     """The innermost lines of the loops over the source: a window's loops, then the fold."""
     phase = emitter.phase
     phase.used[s.operand] = None

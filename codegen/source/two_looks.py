@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codegen.source.fold import FoldSource
-from codegen.source.nest_view import NestView
+from codegen.source.values import ValueWriter
 from codegen.source.writer import Writer
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.ir import FoldStep
@@ -11,7 +11,7 @@ from tiling.loops.ir import FoldStep
 __all__ = ["read_again", "second_look"]
 
 
-def read_again(emitter: NestView, node: Node) -> str:
+def read_again(emitter: ValueWriter, node: Node) -> str:
     """The element that `node` loads, through another name of its buffer."""
     assert isinstance(node, Load)
     buffer = emitter.phase.buffer_of(node)
@@ -19,7 +19,7 @@ def read_again(emitter: NestView, node: Node) -> str:
 
 
 def second_look(
-    emitter: NestView, fold: FoldStep, source: FoldSource, accumulators: list[str], first_reduction: int
+    emitter: ValueWriter, fold: FoldStep, source: FoldSource, accumulators: list[str], first_reduction: int
 ) -> list[str]:
     """The lines after the loops over a row: the loops once more, for the bound that was left out."""
     assert source.unsure is not None and source.look_again is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import reduce
 
-from indexing.expr import Const, Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
+from indexing.expr import Const, Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var, as_expr
 
 __all__ = ["NotCompilable", "Writer", "index_source"]
 
@@ -27,9 +27,6 @@ class Writer:
     def extend(self, lines: list[str]) -> None:
         self.lines.extend("    " * self.depth + x for x in lines)
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
 
 def index_source(e: Expr, names: dict[Var, str]) -> str:
     """An index expression as Python source over int64 variables.
@@ -45,31 +42,21 @@ def index_source(e: Expr, names: dict[Var, str]) -> str:
         return names[e]
     if isinstance(e, Const):
         return str(e.value)
-    if isinstance(e, FloorDiv):
-        return f"{_atom(e.numerator, names)} // {_divisor(e.divisor, names)}"
-    if isinstance(e, Mod):
-        return f"{_atom(e.numerator, names)} % {_divisor(e.divisor, names)}"
+    if isinstance(e, (FloorDiv, Mod)):
+        return f"{_atom(e.numerator, names)} {'//' if isinstance(e, FloorDiv) else '%'} {_atom(as_expr(e.divisor), names)}"
     if isinstance(e, Product):
         return "*".join(_atom(f, names) for f in e.factors)
     if isinstance(e, (Minimum, Maximum)):
         word = "min" if isinstance(e, Minimum) else "max"
         # The library's min and max take two indices.
         return reduce(lambda a, b: f"{word}({a}, {b})", [index_source(a, names) for a in e.arguments])
-    parts: list[str] = []
     # Large strides first: the order in which a person writes an address.
-    for atom, k in sorted(e.terms, key=lambda t: -abs(t[1])):
-        text = _atom(atom, names)
-        if abs(k) != 1:
-            text = f"{abs(k)}*{text}"
-        parts.append((" - " if k < 0 else " + ") + text)
+    terms = [(k, _atom(atom, names)) for atom, k in sorted(e.terms, key=lambda t: -abs(t[1]))]
+    parts = [(k, text if abs(k) == 1 else f"{abs(k)}*{text}") for k, text in terms]
     if e.constant:
-        parts.append((" - " if e.constant < 0 else " + ") + str(abs(e.constant)))
-    joined = "".join(parts)
+        parts.append((e.constant, str(abs(e.constant))))
+    joined = "".join([f" {'-' if k < 0 else '+'} {text}" for k, text in parts])
     return joined[3:] if joined.startswith(" + ") else "-" + joined[3:]
-
-
-def _divisor(d: int | Expr, names: dict[Var, str]) -> str:
-    return str(d) if isinstance(d, int) else _atom(d, names)
 
 
 def _atom(e: Expr, names: dict[Var, str]) -> str:

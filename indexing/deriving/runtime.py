@@ -1,8 +1,9 @@
 """Runtime values that are known after all: the element of a tensor as an index expression.
 
 A tensor's element at an index is an expression of that index when the tensor is a constant, an iota, or comes from those by
-moving elements and by integer arithmetic that stays affine. `known_element` finds it by the ops' semantics (`hlo.registry`),
-so that a dynamic slice at a constant offset has no runtime variable.
+moving elements, also from several tensors that go on from each other, and by integer arithmetic that stays affine.
+`known_element` finds it by the ops' semantics (`hlo.registry`), so that a dynamic slice at a constant offset has no runtime
+variable.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def known_element(
             return None
         function = AFFINE[semantics.function]
     elif len(op.operands) != 1:
-        return None
+        pieces = _pieces(op, index, ranges, found)
+        told = None if pieces is None else _joined(op, pieces, ranges, maps_of, depth)
+        return None if told is None else _fitting(simplify(told, ranges), value, ranges)
     arguments: list[Expr] = []
     for operand, maps in zip(op.operands, found, strict=True):
         if len(maps) != 1 or maps[0].ranges or maps[0].runtimes or maps[0].constraints or maps[0].unknown:
@@ -100,6 +103,56 @@ def known_element(
         arguments.append(argument)
     result = function(*arguments)
     return None if result is None else _fitting(simplify(result, ranges), value, ranges)
+
+
+_Piece = tuple[int, list[Expr], dict[Var, Interval]]
+"""An operand that a move reads, its index there, and what is known of the index's variables where it is read."""
+
+
+def _pieces(
+    op: Op, index: Sequence[Expr], ranges: Mapping[Var, Interval], found: Sequence[Sequence[IndexingMap]]
+) -> list[_Piece] | None:
+    """What a move of several operands, a concatenation say, reads where; None where more than a range of one variable tells."""
+    pieces: list[_Piece] = []
+    for number, maps in enumerate(found):
+        if len(maps) != 1 or maps[0].ranges or maps[0].runtimes or maps[0].unknown:
+            return None
+        replace: dict[Var, ExprLike] = {v.var: e for v, e in zip(maps[0].dims, index, strict=True)}
+        here = dict(ranges)
+        wanted = [(e, v.interval) for v, e in zip(maps[0].dims, index, strict=True)]
+        wanted += [(substitute(c.expression, replace), c.interval) for c in maps[0].constraints]
+        for where, limits in wanted:
+            e = simplify(where, here)
+            bounds = interval(e, here)
+            if bounds.upper < limits.lower or limits.upper < bounds.lower:
+                break
+            if limits.covers(bounds):
+                continue
+            v = e.variables[0] if len(e.variables) == 1 else None
+            if v is None or simplify(e - v, here) is not Const(e.constant):
+                return None
+            known = here[v]
+            here[v] = Interval(max(known.lower, limits.lower - e.constant), min(known.upper, limits.upper - e.constant))
+        else:
+            pieces.append((number, [substitute(e, replace) for e in maps[0].results], here))
+    return pieces
+
+
+def _joined(
+    op: Op, pieces: Sequence[_Piece], ranges: Mapping[Var, Interval],
+    maps_of: Callable[[Op], Sequence[Sequence[IndexingMap]] | Declined], depth: int,
+) -> Expr | None:  # fmt: skip
+    """One expression that all pieces have where they are read: that of the one which is read the most."""
+    told = []
+    for number, index, here in pieces:
+        e = known_element(op.operands[number], index, here, maps_of, depth - 1)
+        if e is None:
+            return None
+        told.append((sum(x.size for x in here.values()), e, here))
+    if not told:
+        return None
+    _, most, _ = max(told, key=lambda found: found[0])
+    return most if all(interval(simplify(e - most, here), here) == Interval(0, 0) for _, e, here in told) else None
 
 
 def _is_integer(value: Value) -> bool:

@@ -39,9 +39,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
-def asked(site: pathlib.Path, page: str, script: str, width: int) -> Any:
+def asked(site: pathlib.Path, page: str, script: str, width: int, dark: bool = False) -> Any:
     folder = site / page
-    return answers((folder / "index.html").read_text("utf-8"), script, (width, 900), folder)
+    return answers((folder / "index.html").read_text("utf-8"), script, (width, 900), folder, dark)
 
 
 @pytest.mark.slow
@@ -82,6 +82,33 @@ def test_pages_fit_and_code_has_colours(site: pathlib.Path, width: int) -> None:
         assert beyond <= 0 and are_there and count >= pictures and (buttons > 0 or page == "."), page
         assert colours == 1 or not code, page
     assert (site / "explore" / "softmax.html").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.docs
+@pytest.mark.browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_words_are_read_on_light_and_dark_pages(site: pathlib.Path, dark: bool) -> None:
+    """Text and code have a contrast of 4.5 on their ground (WCAG 2.1, 1.4.3), menus, links and colored words one of 3."""
+    script = """
+        const rgb = (c) => c.match(/[\\d.]+/g).map(Number);
+        const part = (c) => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+        const light = ([r, g, b]) => .2126 * part(r) + .7152 * part(g) + .0722 * part(b);
+        const ground = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+          if (c.length < 4 || c[3] > 0) return c } return [255, 255, 255] };
+        const ratio = (e) => { const pair = [light(rgb(getComputedStyle(e).color)), light(ground(e))];
+          return (Math.max(...pair) + .05) / (Math.min(...pair) + .05) };
+        const all = (where) => [...document.querySelectorAll(where)].filter((e) => e.textContent.trim());
+        const worst = (where) => { const found = all(where); return [found.length, Math.min(...found.map(ratio))] };
+        const kinds = ["p", "li", "td", "p a", "p code", "pre", ".codehilite span"].map((k) => ".rst-content " + k);
+        const page = light(ground(document.querySelector(".rst-content p")));
+        return [page, ...[...kinds, ".wy-menu-vertical li.current a"].map(worst)]
+    """
+    page, *rows = asked(site, "tour", script, 1300, dark)
+    assert (page < 0.1) == dark
+    text = rows[:1] + rows[5:6]
+    assert all(count > 2 and least >= 4.5 for count, least in text), rows
+    assert all(least >= 3 for count, least in rows if count), rows
 
 
 @pytest.mark.docs

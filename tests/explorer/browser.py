@@ -18,11 +18,13 @@ FLAGS = (
 ).split()
 
 
-def answers(page: str, script: str, size: tuple[int, int] = (1300, 900), beside: pathlib.Path | None = None) -> Any:
+def answers(
+    page: str, script: str, size: tuple[int, int] = (1300, 900), beside: pathlib.Path | None = None, dark: bool = False
+) -> Any:
     """What `script`, the body of a function, returns in the page, through JSON; an error of the page's own is raised.
 
-    `beside` is the folder that the page's own links start from. Time in the page is virtual: the result does not depend on how
-    fast the machine is.
+    `beside` is the folder that the page's own links start from, `dark` whether the system is said to prefer that. Time
+    in the page is virtual: the result does not depend on how fast the machine is.
     """
     # In the head, so that errors of the page's own script are seen, too.
     watch = '<script>window.errors = []; addEventListener("error", (e) => errors.push(e.message + " " + e.lineno))</script>'
@@ -36,7 +38,9 @@ def answers(page: str, script: str, size: tuple[int, int] = (1300, 900), beside:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = (beside or pathlib.Path(folder)) / "asked.html"
         file.write_text(page.replace("<head>", "<head>" + watch, 1).replace("</body>", ask + "</body>", 1), "utf-8")
-        options = [*FLAGS, f"--user-data-dir={folder}/profile", f"--window-size={size[0]},{size[1]}", "--dump-dom", file.as_uri()]
+        theme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+        options = [*FLAGS, theme, f"--user-data-dir={folder}/profile"]
+        options += [f"--window-size={size[0]},{size[1]}", "--dump-dom", file.as_uri()]
         done = subprocess.run([BROWSER, *options], capture_output=True, text=True, timeout=300)
     found = re.search(r'data-answer="([^"]*)"', done.stdout)
     assert found, done.stderr[-2000:]

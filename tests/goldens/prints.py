@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from codegen.call.program.assembly import Assembly, below
-from codegen.call.program.nodes import Compute
+from codegen.call.program.assembly import Assembly
+from codegen.call.program.nodes import Compute, below
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.source.emit import PhaseSource
 from codegen.supports import supports

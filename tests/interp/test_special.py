@@ -121,3 +121,23 @@ def test_complex_functions(name: str) -> None:
         for f, v in zip(found.tolist(), z.tolist(), strict=True):
             exact = COMPLEX[name](mpmath.mpc(v))
             assert abs(mpmath.mpc(f) - exact) <= 4e-15 * abs(exact), (v, f, exact)
+
+
+@pytest.mark.parametrize("f", [special.erf, special.erfc])
+def test_large_arrays_are_computed_in_parts_to_the_same_bits(f: Callable[[np.ndarray], np.ndarray]) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((3, special.PART_ELEMS)) * 3
+    x[0, :8] = [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -1.0, 1.0]
+    found = f(x.T).T  # elements that do not follow each other in memory, too
+    assert found.shape == x.shape
+    np.testing.assert_array_equal(found, np.stack([f(row) for row in x]))
+    np.testing.assert_array_equal(found[1], [float(f(v)) for v in x[1]])
+
+
+def test_erfc_takes_one_series_for_each_element_outside_of_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both tails are one function of the distance from zero: a GELU in the evaluator took most of a model's first call."""
+    counts: list[int] = []
+    chebyshev = special.chebyshev
+    monkeypatch.setattr(special, "chebyshev", lambda c, t: (counts.append(t.size), chebyshev(c, t))[1])
+    special.erfc(np.linspace(-5, 5, 1000))
+    assert sum(counts) <= 1000

@@ -26,6 +26,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlo
 import interp
+from tests.mesh.jax_by_hand import by_hand
 from tests.mesh.jax_more import more
 from tiling.mesh.network import Network
 from tiling.mesh.partition import partition
@@ -183,7 +184,7 @@ def compared(program: Program) -> dict[str, Any]:
 
 def main() -> None:
     wanted = sys.argv[1:]
-    programs = [*products(), *layers(), *others(), *more()]
+    programs = [*products(), *layers(), *others(), *more(), *by_hand()]
     found: dict[str, Any] = {}
     for p in programs:
         if not wanted or any(w in p[0] for w in wanted):

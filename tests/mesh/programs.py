@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (programs are written as they are printed)
 """Programs with collectives for n processes: every collective, grouping and body, in text."""
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def cases(n: int) -> list[Case]:
     add("all_gather of two values", f"""func.func @main(%x: tensor<2xf32>, %y: tensor<2xi32>) -> (tensor<{2 * n}xf32>, tensor<{2 * n}xi32>) {{
       %r:2 = "stablehlo.all_gather"(%x, %y) {{all_gather_dim = 0 : i64, replica_groups = {groups}}}
         : (tensor<2xf32>, tensor<2xi32>) -> (tensor<{2 * n}xf32>, tensor<{2 * n}xi32>)
-      return %r#0, %r#1 : tensor<{2 * n}xf32>, tensor<{2 * n}xi32> }}""")  # noqa: E501
+      return %r#0, %r#1 : tensor<{2 * n}xf32>, tensor<{2 * n}xi32> }}""")
     op = f"""all_to_all"(%x) {{split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {n} : i64,
       replica_groups = {groups}}}"""
     add("all_to_all in one dimension", _one(f'"stablehlo.{op}', f"{2 * n}x3xf32", f"{2 * n}x3xf32"))
@@ -124,7 +125,7 @@ def cases(n: int) -> list[Case]:
       %c = stablehlo.constant dense<[{roots}]> : tensor<2xi32>
       %r:2 = "stablehlo.collective_broadcast"(%x, %y, %c) {{replica_groups = {groups}, has_dynamic_root}}
         : (tensor<1xf32>, tensor<2xi32>, tensor<2xi32>) -> (tensor<1xf32>, tensor<2xi32>)
-      return %r#0, %r#1 : tensor<1xf32>, tensor<2xi32> }}""")  # noqa: E501
+      return %r#0, %r#1 : tensor<1xf32>, tensor<2xi32> }}""")
     quantized = "!quant.uniform<i8:f32, 0.5:1>"
     op = f'"stablehlo.all_gather"(%y) {{all_gather_dim = 0 : i64, replica_groups = {groups}}}'
     add("all_gather of quantized values", f"""func.func @main(%x: tensor<2xf32>) -> tensor<{2 * n}xf32> {{
@@ -151,7 +152,7 @@ def cases(n: int) -> list[Case]:
       %z = "stablehlo.all_reduce"(%z0) {_binary("add", "f32")} {{replica_groups = {groups}}} : (tensor<6xf32>) -> tensor<6xf32>
       %zb = stablehlo.broadcast_in_dim %z, dims = [0] : (tensor<6xf32>) -> tensor<6x8xf32>
       %y = stablehlo.divide %e, %zb : tensor<6x8xf32>
-      return %y : tensor<6x8xf32> }}""")  # noqa: E501
+      return %y : tensor<6x8xf32> }}""")
     ring = _dense([[s, (s + 1) % n] for s in row])
     add("a ring in a loop", f"""func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
       %zero = stablehlo.constant dense<0> : tensor<i32>
@@ -175,7 +176,7 @@ def cases(n: int) -> list[Case]:
       %m = stablehlo.reduce(%g init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<{64 * n}xf32>, tensor<f32>) -> tensor<f32>
       %b = stablehlo.broadcast_in_dim %m, dims = [] : (tensor<f32>) -> tensor<64xf32>
       %r = stablehlo.add %q, %b : tensor<64xf32>
-      return %r : tensor<64xf32> }}""", (n, 1), overlaps=True))  # noqa: E501
+      return %r : tensor<64xf32> }}""", (n, 1), overlaps=True))
 
     # Tokens: the evaluator runs these programs, and its processes meet over MPI.
     pairs = f"source_target_pairs = {_dense([[0, 1], [1, 0]])}"
@@ -187,6 +188,13 @@ def cases(n: int) -> list[Case]:
       %a:2 = "stablehlo.recv"(%t2) {{{_channel(1, 1)}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
       %b:2 = "stablehlo.recv"(%a#1) {{{_channel(1, 1)}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
       return %a#0, %b#0 : tensor<3xf32>, tensor<3xf32> }}""", by_mpi=False)
+    add("messages that nobody takes, which are gone in the next call", f"""func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
+      %t0 = stablehlo.create_token : !stablehlo.token
+      %y = stablehlo.negate %x : tensor<3xf32>
+      %t1 = "stablehlo.send"(%x, %t0) {{{_channel(1, 1)}, {pairs}}} : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
+      %t2 = "stablehlo.send"(%y, %t1) {{{_channel(1, 1)}, {pairs}}} : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
+      %a:2 = "stablehlo.recv"(%t2) {{{_channel(1, 1)}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
+      return %a#0 : tensor<3xf32> }}""", by_mpi=False)
     far = _channel(1 + (1 << 14), 1)
     add("messages of channels of large numbers", f"""func.func @main(%x: tensor<3xf32>) -> (tensor<3xf32>, tensor<3xf32>) {{
       %t0 = stablehlo.create_token : !stablehlo.token
@@ -196,6 +204,31 @@ def cases(n: int) -> list[Case]:
       %a:2 = "stablehlo.recv"(%t2) {{{far}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
       %b:2 = "stablehlo.recv"(%a#1) {{{_channel(1, 1)}, {pairs}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
       return %a#0, %b#0 : tensor<3xf32>, tensor<3xf32> }}""", by_mpi=False)
+    # Channels without pairs: the oldest message is whoever's asks first, in the grid's order. (XLA's host transfers are written so.)
+    add("a message from the last process to the first", f"""func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
+      %t0 = stablehlo.create_token : !stablehlo.token
+      %me = stablehlo.replica_id : tensor<ui32>
+      %zero = stablehlo.constant dense<0> : tensor<ui32>
+      %last = stablehlo.constant dense<{n - 1}> : tensor<ui32>
+      %is_first = stablehlo.compare EQ, %me, %zero : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
+      %is_last = stablehlo.compare EQ, %me, %last : (tensor<ui32>, tensor<ui32>) -> tensor<i1>
+      %y = "stablehlo.if"(%is_last) ({{
+        %t = "stablehlo.send"(%x, %t0) {{{_channel(7, 2)}, is_host_transfer = true}} : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
+        stablehlo.return %x : tensor<3xf32> }}, {{
+        %r = "stablehlo.if"(%is_first) ({{
+          %v:2 = "stablehlo.recv"(%t0) {{{_channel(7, 3)}, is_host_transfer = true}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
+          stablehlo.return %v#0 : tensor<3xf32> }}, {{
+          stablehlo.return %x : tensor<3xf32> }}) : (tensor<i1>) -> tensor<3xf32>
+        stablehlo.return %r : tensor<3xf32> }}) : (tensor<i1>) -> tensor<3xf32>
+      return %y : tensor<3xf32> }}""", by_mpi=False)
+    add("messages that all send and all take, and a sum between", f"""func.func @main(%x: tensor<3xf32>) -> (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) {{
+      %t0 = stablehlo.create_token : !stablehlo.token
+      %t1 = "stablehlo.send"(%x, %t0) {{{_channel(1, 1)}}} : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
+      %s = "stablehlo.all_reduce"(%x) {_binary("add", "f32")} {{replica_groups = {groups}}} : (tensor<3xf32>) -> tensor<3xf32>
+      %t2 = "stablehlo.send"(%s, %t1) {{{_channel(1, 1)}}} : (tensor<3xf32>, !stablehlo.token) -> !stablehlo.token
+      %a:2 = "stablehlo.recv"(%t2) {{{_channel(1, 1)}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
+      %b:2 = "stablehlo.recv"(%a#1) {{{_channel(1, 1)}}} : (!stablehlo.token) -> (tensor<3xf32>, !stablehlo.token)
+      return %a#0, %b#0, %s : tensor<3xf32>, tensor<3xf32>, tensor<3xf32> }}""", by_mpi=False)
     made.append(Case("sums of what is fed in", f"""module {{
       func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
         %t0 = stablehlo.create_token : !stablehlo.token
@@ -220,5 +253,5 @@ def cases(n: int) -> list[Case]:
           stablehlo.return %g : tensor<{4 * n}xf32>
       }}) : (tensor<4xf32>) -> !stablehlo.future<tensor<{4 * n}xf32>>
       %r = "stablehlo.async_done"(%f) : (!stablehlo.future<tensor<{4 * n}xf32>>) -> tensor<{4 * n}xf32>
-      return %r : tensor<{4 * n}xf32> }}""", by_mpi=False)  # noqa: E501
+      return %r : tensor<{4 * n}xf32> }}""", by_mpi=False)
     return made

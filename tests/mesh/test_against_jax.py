@@ -16,12 +16,10 @@ from tests.mesh.launch import ROOT, SECONDS
 def test_no_program_sends_more_than_jaxs() -> None:
     """Products in every sharding, layers, training steps, windows, sorts, gathers: equal results, and bytes at most JAX's."""
     command = [sys.executable, "-m", "tests.mesh.jax_worker"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2 * SECONDS, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=6 * SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == 188
+    assert len(found) == 213
     assert {name: row["failed"] for name, row in found.items() if "failed" in row} == {}
     assert {name: row["error"] for name, row in found.items() if row["error"] > 1e-5} == {}
-    more = {name: (row["ours"], row["jax"]) for name, row in found.items() if row["ours"] > row["jax"]}
-    # More places at experts than tokens: JAX's gathers the tokens, here each expert's sums are scattered.
-    assert more == {"moe dispatch": (1392, 1104)}
+    assert {name: (row["ours"], row["jax"]) for name, row in found.items() if row["ours"] > row["jax"]} == {}

@@ -200,7 +200,7 @@ BEHAVIORS = (
             "tiling/passes/prefetch_rows.py: -prefetch_rows_of_updates", "tiling/passes/read_rows_again.py",
             "tiling/passes/write_out_sums.py: -is_window_over_an_edge", "tiling/passes/collapse_loops.py",
             "tiling/passes/order_loops.py", "tiling/passes/merge_nests.py: -Skipping, -merged",
-            "codegen/source/prefetch.py", "codegen/source/two_looks.py",
+            "codegen/source/values.py: ValueWriter._prefetch", "codegen/source/two_looks.py",
         ),
         (
             "tiling/loops/marks.py", "tiling/passes/prefetch_rows.py: prefetch_rows_of_updates",
@@ -219,20 +219,22 @@ BEHAVIORS = (
             "codegen/kernel/ir.py: -printed", "codegen/kernel/parse.py: -_tree, -_buffers", "codegen/kernel/rename.py",
             "codegen/native/front_walk.py",
             "codegen/native/front_numba.py: -NumbaBuf, -_BufModel, -_to_numba, -_from_numba, -_tell_numba",
-            "codegen/native/lower.py: -_of_its_context, -plain_object, -library_module, -loaded_text, -_run_named, -_run_passes,"
-            " -of_this_thread, -_new_pass_builder, -_has_nothing_to_vectorise, -provide_interrupts, -prepare",
+            "codegen/native/lower.py: -plain_object, -library_module, -loaded_text, -_has_nothing_to_vectorise,"
+            " -provide_interrupts, -prepare",
+            "codegen/native/passes.py: -of_its_context, -run_named, -_run, -of_this_thread, -optimise_marked",
             "codegen/native/memory_hints.py", "codegen/source/writer.py", "codegen/call/program/whole_loops.py",
             "codegen/source/emit.py", "codegen/source/nest.py",
-            "codegen/source/nest_view.py", "codegen/source/phase.py",
+            "codegen/source/values.py: -ValueWriter._prefetch", "codegen/source/phase.py",
         ),
         (
             "codegen/kernel/typed.py", "codegen/kernel/types.py", "codegen/kernel/spec.py", "codegen/kernel/print_numba.py",
             "codegen/kernel/straight.py", "codegen/kernel/ir.py: printed", "codegen/kernel/parse.py: _tree, _buffers",
             "codegen/native/front_numba.py: NumbaBuf, _BufModel, _to_numba, _from_numba, _tell_numba",
-            "codegen/native/lower.py: _of_its_context, plain_object, library_module, loaded_text, _run_named, _run_passes,"
-            " of_this_thread, _new_pass_builder, _has_nothing_to_vectorise, provide_interrupts, prepare",
+            "codegen/native/lower.py: plain_object, library_module, loaded_text, _has_nothing_to_vectorise, provide_interrupts,"
+            " prepare",
+            "codegen/native/passes.py: of_its_context, run_named, _run, of_this_thread, optimise_marked",
         ),
-        "types and a library without numba, which C and LLVM share; invariants; kernels read back; short pipelines; interrupts;"
-        " steps that are LLVM's text; no memory kept",
+        "types and a library without numba, which C and LLVM share; invariants; kernels read back; short pipelines, and one for"
+        " marked loops; interrupts; steps that are LLVM's text; no memory kept",
     ),
 )  # fmt: skip

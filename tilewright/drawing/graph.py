@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hlo.module import Value
 from hlo.types import TensorType
 from tilewright.commands.report import ops_text
-from tilewright.drawing.figures import PictureError, bytes_label, figure
+from tilewright.drawing.figures import INK, PictureError, bytes_label, figure
 
 if TYPE_CHECKING:
     from tiling import Plan
@@ -125,11 +125,11 @@ class Graph:
             for (x0, y0), (x1, y1) in itertools.pairwise(points):
                 path += [(x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2), (x1, y1)]
                 codes += [Path.CURVE4] * 3
-            axes.add_patch(FancyArrowPatch(path=Path(path, codes), arrowstyle="-|>", mutation_scale=8, color="#5c6b78",
+            axes.add_patch(FancyArrowPatch(path=Path(path, codes), arrowstyle="-|>", mutation_scale=8, color=INK,
                                            linewidth=0.8 + 3 * size / largest, zorder=1))  # fmt: skip
             at = (points[0][0] + points[1][0]) / 2, (points[0][1] + points[1][1]) / 2
             axes.text(*at, bytes_label(size), fontsize=7, ha="center", va="center", zorder=2,
-                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
+                      bbox={"facecolor": "#f4f4f4", "edgecolor": "none", "boxstyle": "round,pad=0.15"})  # fmt: skip
         for key, label in self.labels.items():
             (x, y), (width, height), kind = places[key], sizes[key], self.kinds[key]
             axes.add_patch(FancyBboxPatch(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hlo.types import TensorType
-from tilewright.drawing.figures import PictureError, bytes_label, figure
+from tilewright.drawing.figures import INK, PictureError, bytes_label, figure
 from tiling.mesh.groups import bytes_between
 from tiling.mesh.partition import Partitioned
 from tiling.mesh.shardings import Sharding
@@ -94,7 +94,7 @@ def _draw_tiles(axes: Any, title: str, s: Sharding, t: TensorType, processes: in
     for (row, column, rows, columns), holders in tiles_of(s, t, processes):
         shade = 0.25 + 0.6 * holders[0] / max(processes - 1, 1)
         box = [column, column + columns, column + columns, column], [row, row, row + rows, row + rows]
-        axes.fill(*box, facecolor=(1 - shade, 1 - 0.6 * shade, 1.0 - 0.2 * shade), edgecolor="white", linewidth=1)
+        axes.fill(*box, facecolor=(1 - shade, 1 - 0.6 * shade, 1.0 - 0.2 * shade), edgecolor=INK, linewidth=1)
         text = ", ".join(map(str, holders[:4])) + (", …" if len(holders) > 4 else "")
         axes.text(column + columns / 2, row + rows / 2, text, ha="center", va="center", fontsize=6)
     axes.set_xlim(0, max(wide, 1))

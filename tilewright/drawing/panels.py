@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.drawing.figures import figure
+from tilewright.drawing.figures import INK, figure
 
 __all__ = ["Panel", "panels"]
 
-_NOT = "#eef1f4"
+_NOT = "#80889024"  # an element that is not read: a shade of whatever the page is
 _ELEMENT = 0.3  # inches, of an element where there is room
 _LONG, _SHORT, _THIN = 3.0, 1.2, 0.5  # of a panel's longer side: at most, at least; of its shorter side: at least
 _CHARACTER, _LINE = 0.082, 0.16  # of a title's text
@@ -108,7 +108,7 @@ def _draw(axes: Any, panel: Panel, wide: float, high: float) -> None:
     if not image.size:
         axes.set_xticks([])
         axes.set_yticks([])
-        axes.text(0.5, 0.5, "no elements", ha="center", va="center", fontsize=7, transform=axes.transAxes)
+        axes.text(0.5, 0.5, "no elements", ha="center", va="center", fontsize=7, color=INK, transform=axes.transAxes)
         return
     colours = LinearSegmentedColormap.from_list("count", [_NOT, panel.colour])
     most = float(np.sqrt(max(image.max(), 1)))
@@ -118,7 +118,7 @@ def _draw(axes: Any, panel: Panel, wide: float, high: float) -> None:
     if rows <= 40 and columns <= 40:
         axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-        axes.grid(which="minor", color="white", linewidth=1)
+        axes.grid(which="minor", color=INK, alpha=0.35, linewidth=0.8)
         axes.tick_params(which="minor", length=0)
     # As many numbers as fit beside each other.
     across = max(1, int(wide / (0.07 * len(str(columns)) + 0.09)))

@@ -8,7 +8,7 @@ Maps are kept once however many ops have them: ops name them by number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -119,17 +119,23 @@ def _scope(op: Op) -> str:
     return text[begin + 1 : end] if 0 <= begin < end and "/" in text[begin:end] else ""
 
 
-def _steps(plan: Plan, executable: Executable | None) -> list[dict[str, Any]]:
+def _steps(plan: Plan, executable: Executable | None, numbers: Mapping[Op, int]) -> list[dict[str, Any]]:
     sources = {k.fusion: k.source for k in executable.kernels} if executable is not None else {}
     rows: list[dict[str, Any]] = []
     for step in plan.steps:
-        row: dict[str, Any] = {"name": step.name, "kind": "control", "ops": [], "summary": "", "loops": "", "source": ""}
+        ops = step.ops if isinstance(step, Fusion) else (step.op,)
+        row: dict[str, Any] = {
+            "name": step.name, "kind": "control", "ops": [numbers[op] for op in ops if op in numbers], "summary": "", "loops": "",
+            "source": "", "bytes": 0,
+        }  # fmt: skip
         if isinstance(step, Fusion):
             estimate = step.estimate
             row |= {
                 "kind": "kernel",
                 "summary": op_summary(step.ops),
                 "tiles": list(step.tile_sizes),
+                "tasks": step.schedule.main.tasks,
+                "scratch": step.scratch_bytes,
                 "outputs": [plan.names.of(v) for v in step.outputs],
                 "inputs": [plan.names.of(v) for v in step.inputs],
                 "seconds": estimate.seconds,
@@ -145,9 +151,37 @@ def _steps(plan: Plan, executable: Executable | None) -> list[dict[str, Any]]:
                 "source": sources.get(step, ""),
             }  # fmt: skip
         elif isinstance(step, EvaluatorStep):
-            row |= {"kind": "library" if step.library else "evaluator", "summary": step.library or step.reason}
+            values = (*step.op.operands, *step.op.results)
+            row |= {
+                "kind": "library" if step.library else "evaluator",
+                "summary": f"{step.library or 'the evaluator'}: {step.reason}" if step.reason else step.library,
+                "bytes": sum(v.tensor.size_bytes for v in values if _has_elements(v)),
+            }
+        else:
+            turns = f"loop of {step.trips} turns" if step.trips is not None else "loop whose turns are known at run time"
+            row |= {"summary": turns if step.is_loop else f"branch of {len(step.regions)} regions", "trips": step.trips}
         rows.append(row)
     return rows
+
+
+def _has_elements(v: Value) -> bool:
+    return isinstance(v.type, TensorType) and v.type.is_static
+
+
+MOST_STEPS = 60
+"""In programs of more steps, only what the planner tried is told: every other reason is a kernel that is made for it."""
+
+
+def _reasons(plan: Plan) -> dict[str, Any]:
+    """Why steps are apart (`edges`: what goes through memory between two), and what the planner decided (`decisions`)."""
+    few = len(plan.steps) <= MOST_STEPS
+    return {
+        "edges": [
+            [e.producer, e.consumer, ", ".join(e.values), e.size_bytes, e.kind, e.reason, e.witness]
+            for e in (plan.edges if few else ())
+        ],
+        "decisions": [[d.producer, d.consumer, d.fused, d.reason, d.together, d.apart] for d in plan.decisions],
+    }
 
 
 MOST_KERNELS = 12
@@ -181,10 +215,53 @@ def other_tiles(plan: Plan, supports: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 def document(plan: Plan, executable: Executable | None = None, origin: str = "", supports: Any = None) -> dict[str, Any]:
-    """The entry program of a plan: `values`, `ops` (with the maps of each result and operand, both ways), `steps`, texts.
+    """The program of a plan: `values`, `ops` (with the maps of each result and operand, both ways), `steps`, reasons, texts.
+
+    The bodies of loops and branches are programs, too, in `regions`: each names the program `around` it (0 is the plan's own, k
+    the k-th region), the `op` there, and the value around that each of its arguments is `outside`. An op with regions names them
+    in `inside`.
 
     With `supports` also what kernels would be with `other_tiles`.
     """
+    maps = _Maps()
+    programs: list[dict[str, Any]] = []
+    todo: list[tuple[Plan, dict[str, Any], list[int]]] = [(plan, {"name": plan.program.name}, [])]
+    for around, (one, told, given) in enumerate(todo):  # grows as it is walked
+        numbers, data = _program(one, executable, maps)
+        arguments = [numbers[v] for v in one.program.arguments]
+        of_op = {op: k for k, op in enumerate(one.program.ops)}
+        for step in one.controls:
+            number = of_op[step.op]
+            for region in step.regions:
+                data["ops"][number]["inside"].append(len(todo))
+                name = region.plan.names.of
+                is_body = step.is_loop and region is step.regions[-1]
+                carries = [[name(c.argument), name(c.result), c.how] for c in step.carries] if is_body else []
+                row = {"name": region.plan.program.name, "around": around, "op": number, "carries": carries}
+                outer = [*(step.op.operands if step.is_loop else ()), *region.region.captured]
+                todo.append((region.plan, row, [numbers[v] for v in outer]))
+                captured = data["ops"][number]["captured"]
+                captured += [numbers[v] for v in region.region.captured if numbers[v] not in captured]
+        programs.append({**told, "outside": list(map(list, zip(arguments, given, strict=False))), **data})
+    machine = plan.machine
+    source = plan.module.source.text if plan.module.source is not None else str(plan.module)
+    first, *regions = programs
+    return {
+        "schema": "tilewright.explorer/2",
+        "title": origin or plan.program.name,
+        **first,
+        "maps": maps.rows,
+        "regions": regions,
+        "others": other_tiles(plan, supports) if supports is not None else {},
+        "machine": {
+            "text": str(machine), "flops": machine.peak_flops(4) * machine.cores, "bandwidth": machine.memory_bytes_per_second,
+        },
+        "text": source,
+    }  # fmt: skip
+
+
+def _program(plan: Plan, executable: Executable | None, maps: _Maps) -> tuple[dict[Value, int], dict[str, Any]]:
+    """(the number of each value, the data) of one program: the entry's, or that of a loop's or branch's region."""
     program = plan.program
     values: list[dict[str, Any]] = []
     numbers: dict[Value, int] = {}
@@ -203,7 +280,7 @@ def document(plan: Plan, executable: Executable | None = None, origin: str = "",
     for k, step in enumerate(plan.steps):
         for op in step.ops if isinstance(step, Fusion) else (step.op,):
             home.setdefault(op, k)  # what is computed again in later kernels belongs to the first
-    maps, ops = _Maps(), []
+    ops = []
     for op in program.ops:
         operands = add(op.operands, "constant")
         ops.append({
@@ -213,22 +290,10 @@ def document(plan: Plan, executable: Executable | None = None, origin: str = "",
             "step": home.get(op, -1),
             "line": op.location.line if op.location is not None else 0,
             "scope": _scope(op),
+            "inside": [],
+            "captured": [],
             "reads": [[maps.numbers(ms) for ms in output_to_input(op, k)] for k in range(len(op.results))],
             "feeds": [[maps.numbers(ms) for ms in input_to_output(op, k)] for k in range(len(op.operands))],
         })  # fmt: skip
-    machine = plan.machine
-    source = plan.module.source.text if plan.module.source is not None else str(plan.module)
-    return {
-        "schema": "tilewright.explorer/1",
-        "title": origin or program.name,
-        "values": values,
-        "ops": ops,
-        "results": add(program.results, "value"),
-        "maps": maps.rows,
-        "steps": _steps(plan, executable),
-        "others": other_tiles(plan, supports) if supports is not None else {},
-        "machine": {
-            "text": str(machine), "flops": machine.peak_flops(4) * machine.cores, "bandwidth": machine.memory_bytes_per_second,
-        },
-        "text": source,
-    }  # fmt: skip
+    steps = _steps(plan, executable, {op: k for k, op in enumerate(program.ops)})
+    return numbers, {"values": values, "ops": ops, "results": add(program.results, "value"), "steps": steps, **_reasons(plan)}

@@ -24,6 +24,7 @@ from tilewright.jax.lowering import lower_all
 from tilewright.torch.graph import Graph
 from tilewright.torch.ops import Ops, Random
 from tilewright.torch.packages import TorchError, packages, plain_ops
+from tilewright.torch.pieces import Pieces
 from tilewright.torch.tensors import as_array, as_tensor, memory_order, numpy_dtype
 from tiling.planning.garbage import few_collections
 
@@ -37,16 +38,18 @@ class Options:
     """What `torch.compile(..., options={...})` may say.
 
     `threads`: how many, else the machine's. `freezing`: parameters change by torch's own calls alone (as optimisers do), not
-    through `.data` or NumPy, of which torch tells nobody: what kernels pack of them is kept from call to call.
+    through `.data` or NumPy, of which torch tells nobody: what kernels pack of them is kept from call to call. `strict`: an op
+    that has no form here is an error; else torch runs it, between two programs.
     """
 
     threads: int | None = None
     freezing: bool = False
+    strict: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Options:
         """Raises TorchError for a name or value that is not one of these."""
-        known = {"threads", "freezing"}
+        known = {"threads", "freezing", "strict"}
         unknown = sorted(set(given or {}) - known)
         if unknown:
             raise TorchError(f"options: expected some of {sorted(known)}, found {unknown}")
@@ -226,8 +229,10 @@ def backend(graph: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | N
     Forward and backward are compiled at their first call with each shape; parameters and buffers are read where they are. What
     torch does not trace stays torch's, between the graphs. `mode` is Inductor's word and has no meaning here.
 
-    Raises TorchError for unknown options, and at the first call for tensors that are not on the CPU and ops that neither this
-    package nor torchax has in JAX's terms: `torch.compiler.disable` leaves a function to eager mode.
+    Ops that have no form here are left to torch, too, and the log says so (`tilewright.torch.pieces`).
+
+    Raises TorchError for unknown options, and at the first call for tensors that are not on the CPU and, with the option
+    `strict`, for ops that neither this package nor torchax has in JAX's terms.
     """
     chosen = Options.of(options)
     if mode not in (None, "default"):
@@ -238,11 +243,13 @@ def backend(graph: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | N
 
     def compiler(name: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
         def compiled(module: Any, _: Sequence[Any]) -> Callable[..., Any]:
-            return boxed(Program(Graph(module, ops), chosen, name))
+            if chosen.strict:
+                return boxed(Program(Graph(module, ops), chosen, name))
+            return boxed(Pieces(module, ops, lambda graph, name: Program(graph, chosen, name), name))
 
         return compiled
 
-    def boxed(program: Program) -> Callable[..., Any]:
+    def boxed(program: Callable[..., Any]) -> Callable[..., Any]:
         call = torch._dynamo.disable(program, reason="a compiled program")
         boxed: Callable[..., Any] = use.torch._functorch.aot_autograd.make_boxed_func(call)
         return boxed

@@ -11,7 +11,15 @@ from tilewright.torch.ops import Ops, Random
 from tilewright.torch.packages import TorchError
 from tilewright.torch.tensors import numpy_dtype
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "NoForm"]
+
+
+class NoForm(TorchError):
+    """An op of a graph that cannot be brought here: `node`, and the `reason`."""
+
+    def __init__(self, node: Any, reason: str) -> None:
+        super().__init__(f"{node.target}: {reason}: {_place(node)}")
+        self.node, self.reason = node, reason
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +68,15 @@ class Graph:
     def _called(self, node: Any, args: Any, kwargs: Any, random: Random) -> Any:
         torch = self.ops.use.torch
         if isinstance(node.target, torch._ops.HigherOrderOperator):
-            raise TorchError(f"{node.target}: graphs inside graphs are left to torch: {_place(node)}")
+            raise NoForm(node, "a graph inside a graph")
         if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace == "_operator":
             return node.target(*args, **kwargs)  # arithmetic of sizes, an element of a tuple
         try:
             made = self.ops.call(node.target, args, kwargs, random)
         except TilewrightError as e:
-            raise TorchError(f"{e}: {_place(node)}") from e
+            raise NoForm(node, str(e)) from e
+        except Exception as e:
+            raise NoForm(node, f"{type(e).__name__}: {str(e).strip().partition(chr(10))[0]}") from e
         return self._as_torch_has_it(node, made)
 
     def _as_torch_has_it(self, node: Any, made: Any) -> Any:
@@ -83,7 +93,7 @@ class Graph:
         made = jax.numpy.asarray(made)
         shape = tuple(told.shape)
         if all(isinstance(n, int) for n in shape) and shape != made.shape:
-            raise TorchError(f"{node.target}: expected a result of shape {list(shape)}, found {list(made.shape)}: {_place(node)}")
+            raise NoForm(node, f"expected a result of shape {list(shape)}, found {list(made.shape)}")
         dtype = numpy_dtype(told.dtype)
         return made if made.dtype == dtype else made.astype(dtype)
 

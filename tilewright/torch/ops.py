@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.torch.layers import layers
 from tilewright.torch.packages import Packages, TorchError
 from tilewright.torch.tensors import numpy_dtype
 from tilewright.torch.windows import WINDOWS
@@ -125,6 +126,10 @@ def _iota(jax: Any, length: int, *, start: int, step: int, dtype: Any, **_: Any)
     return (jax.numpy.arange(length) * step + start).astype(dtype)
 
 
+def _fma(jax: Any, a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
+
+
 def _index_put(jax: Any, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, *_: Any) -> Any:
     """Where an array of truth values is the index, each element is chosen: no number of elements depends on values."""
     given: list[Any] = [slice(None) if i is None else i for i in indices]
@@ -204,10 +209,14 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten.sym_size": _size,
     "aten.sym_numel": _elems,
     "prims.iota": _iota,
+    "prims.fma": _fma,
     "aten.index_put": _index_put,
     "aten._unsafe_index_put": _index_put,
 }
 """ATen's op (or one overload of it) by name -> a function of `jax` and the op's arguments."""
+
+
+_NO_TABLE = "neither this package nor torchax has the op in JAX's terms"
 
 
 @dataclass(frozen=True)
@@ -217,14 +226,38 @@ class Ops:
     use: Packages
 
     def decompositions(self) -> dict[Any, Callable[..., Any]]:
-        """The table for torch's tracer: core ATen, then what torchax takes apart; without the ops that are taken whole here."""
+        """The table for the tracer: core ATen, what torchax takes apart, whole layers; without what is taken whole here."""
         torch = self.use.torch
-        table = {**dict(torch._decomp.core_aten_decompositions().items()), **self.use.decompositions.DECOMPOSITIONS}
+        core, more = torch._decomp.core_aten_decompositions(), self.use.decompositions.DECOMPOSITIONS
+        table = {**dict(core.items()), **more, **layers(torch)}
         return {op: rule for op, rule in table.items() if not self._has_own(op)}
 
     def _has_own(self, op: Any) -> bool:
         names = _names(op)
         return any(name in OWN or name in RANDOM for name in names)
+
+    def why_not(self, node: Any) -> str:
+        """Why a node of a graph has no form here, as far as that is known without tracing it; empty where it has one."""
+        torch = self.use.torch
+        if node.op != "call_function":
+            return ""
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            return "a graph inside a graph"
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace == "_operator":
+            return ""
+        if not self._has_own(node.target):
+            found = self._registered(node.target)
+            if found is None or not found.is_jax_function:
+                return _NO_TABLE
+        values = (n.meta.get("val") for n in (*node.all_input_nodes, node))
+        for t in torch.utils._pytree.tree_leaves(list(values)):
+            if isinstance(t, torch.Tensor) and (t.layout is not torch.strided or t.is_quantized):
+                return f"a tensor of {t.dtype}, {t.layout}"
+        return ""
+
+    def _registered(self, op: Any) -> Any:
+        """torchax's entry for the op, or None."""
+        return self.use.registry.all_aten_ops.get(op) or self.use.registry.all_aten_ops.get(op.overloadpacket)
 
     def call(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], random: Random) -> Any:
         """The op's results as JAX's arrays. Raises TorchError for an op that no table has."""
@@ -234,9 +267,9 @@ class Ops:
             given, named = torch.utils._pytree.tree_map_only(torch.dtype, numpy_dtype, (tuple(args), dict(kwargs)))
             name = next(name for name in _names(op) if name in RANDOM or name in OWN)
             return RANDOM[name](random, jax, *given, **named) if name in RANDOM else OWN[name](jax, *given, **named)
-        found = self.use.registry.all_aten_ops.get(op) or self.use.registry.all_aten_ops.get(op.overloadpacket)
+        found = self._registered(op)
         if found is None or not found.is_jax_function:
-            raise TorchError(f"{op}: neither this package nor torchax has the op in JAX's terms")
+            raise TorchError(_NO_TABLE)
         more = {"env": random} if found.needs_env else {}
         return found.func(*args, **kwargs, **more)
 

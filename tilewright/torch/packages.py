@@ -70,6 +70,7 @@ def packages() -> Packages:
         import torch
         import torch._dynamo.backends.common
         import torch._functorch.partitioners
+        import torch.fx.passes.split_module
 
         with _without_a_device(torch):
             import torchax.decompositions

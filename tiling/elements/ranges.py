@@ -53,20 +53,16 @@ def rounded(
     if not element.is_float:
         least, greatest = (0, 1) if element.is_boolean else default_storage_range(element)
         return Span(low, high) if least <= low and high <= greatest else Span(float(least), float(greatest))
+    return Span(_lowest(low, element), 0.0 - _lowest(-high, element), attains, along if attains is not None else None)
+
+
+def _lowest(x: float, element: ElementType) -> float:
+    """The least number of a float type that a number from `x` on may be rounded to."""
     epsilon, tiny, most = _limits(element)
-    slack = 16 * epsilon
-    low = low if low == 0.0 or isinf(low) else low - abs(low) * slack
-    high = high if high == 0.0 or isinf(high) else high + abs(high) * slack
-    # What is smaller than the normal numbers may become zero, or round to a neighbour.
-    if 0.0 < low < tiny:
-        low = 0.0
-    elif -tiny < low < 0.0:
-        low = -tiny
-    if 0.0 < high < tiny:
-        high = tiny
-    elif -tiny < high < 0.0:
-        high = 0.0
-    return Span(-inf if low < -most else low, inf if high > most else high, attains, along if attains is not None else None)
+    x = x if x == 0.0 or isinf(x) else x - abs(x) * (16 * epsilon)
+    if x and abs(x) < tiny:  # what is smaller than the normal numbers may become zero, or round to a neighbor
+        return 0.0 if x > 0.0 else -tiny
+    return -inf if x < -most else x
 
 
 def span_of_sum(term: Span, count: int, element: ElementType, over: frozenset[Var] = frozenset()) -> Span | None:
@@ -129,13 +125,11 @@ def span_of(
     if len(known) == 1:
         return _unary(n.function, f, known[0], element)
     low, high = f(*known)
-    if n.function == "subtract" and not isnan(low):
-        along = peak()
-        if along is not None:
-            return rounded(low, min(high, 0.0), element, 0.0, along)
-    if n.function in ("multiply", "add") and element.is_float:
-        return rounded(low, high, element, *_shifted(n.function, *known))
-    return rounded(low, high, element)
+    along = peak() if n.function == "subtract" and not isnan(low) else None
+    if along is not None:
+        return rounded(low, min(high, 0.0), element, 0.0, along)
+    moves = n.function in ("multiply", "add") and element.is_float
+    return rounded(low, high, element, *(_shifted(n.function, *known) if moves else ()))
 
 
 def _unary(function: str, f: SpanFunction, a: Span, element: ElementType) -> Span | None:

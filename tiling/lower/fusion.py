@@ -27,6 +27,7 @@ from tiling.lower.masks import Masks, find_limits, may_be_masked
 from tiling.lower.member import Member
 from tiling.lower.placing import FusionRequest, Placing
 from tiling.lower.siblings import Parts, carried_fold, last_steps, shape_beside, start_steps
+from tiling.lower.task_order import in_order
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
 from tiling.passes.tighten_bounds import tighten
@@ -61,7 +62,11 @@ class Lowering(Placing):
             emitted[plan] = [] if plan.late else self.emit(plan)
         steps = [x for plan in self.plans for x in emitted[plan]]
         before = tuple(x for p in others for x in start_steps(self, p))
-        main = Phase(tuple(self.tiles), tuple(steps), group=self.parts.group if self.parts else 1, before=before)
+        group = self.parts.group if self.parts else 1
+        tiles = tuple(self.tiles)
+        if not others and group == 1 and not (self.masks is not None and self.masks.is_used):
+            tiles = in_order(tiles, steps, self.machine.l2_bytes, self._buffer_of)
+        main = Phase(tiles, tuple(steps), group=group, before=before)
         last = [x for p in others for x in last_steps(self, p)]
         if self.masks is not None and self.masks.is_used:
             main = self._flagged(main, self.masks)

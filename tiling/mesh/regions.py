@@ -15,12 +15,12 @@ from hlo.clone import captured_values
 from hlo.module import Block, Op, Value
 from hlo.registry import definition
 from tiling.mesh.annotations import AnnotationError
+from tiling.mesh.by_hand import note, trips_of
 from tiling.mesh.emit import Emitter
 from tiling.mesh.local_ops import cloned
 from tiling.mesh.shardings import Sharding
 from tiling.mesh.written import Written
 from tiling.program.flatten import Program, Region, flatten_region
-from tiling.program.unroll_short_loops import trips
 
 __all__ = ["Held", "control", "manual"]
 
@@ -74,6 +74,7 @@ def manual(walk: Around, op: Op) -> None:
     for part in body.ops[:-1]:
         made = cloned(part, inner)
         walk.emit.block.ops.append(made)
+        note(walk.whole, walk.emit, part)
         inner.update(zip(part.results, made.results, strict=True))
     for r, v, s in zip(op.results, body.ops[-1].operands, walk.whole.per_value(op, "out_shardings"), strict=True):
         walk.held[r] = Held(inner[v], _as_in_body(walk.whole.atomic(s, r), r, v))
@@ -105,7 +106,7 @@ def control(walk: Around, op: Op) -> None:
         operands = [walk.at(v, s, "a loop begins with it so") for v, s in zip(op.operands, carried, strict=True)]
     else:
         operands = [walk.at(op.operands[0], Sharding.whole(0), "it decides which branch runs")]
-    times = walk.emit.times * (_trips(op, regions) if is_loop else 1)
+    times = walk.emit.times * (trips_of(op, regions) if is_loop else 1)
     wanted = carried if is_loop else [walk.hints.get(r, Sharding.whole(r.rank)) for r in op.results]
     blocks = []
     for k, region in enumerate(regions):
@@ -135,12 +136,6 @@ def _through(
     inner = walk.inside(emit, held, region.program, wanted)
     inner.ops(region.program.ops)
     return inner, block
-
-
-def _trips(op: Op, regions: Sequence[Region]) -> int:
-    """How often a loop's body runs; 1 where that is not known."""
-    test, body = (r.program for r in regions)
-    return trips(op.operands, (test.arguments, test.results[0]), (body.arguments, body.results)) or 1
 
 
 def _carried(walk: Around, op: Op, body: Region) -> list[Sharding]:

@@ -8,7 +8,7 @@ its loops cannot be spread, every process computes all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -21,18 +21,21 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProduc
 from hlo.types import TensorType
 from indexing.expr import Var
 from tiling.mesh.annotations import AnnotationError, sharding_of
+from tiling.mesh.by_hand import note
+from tiling.mesh.choices import Choice, dearer, moves_of, stays
 from tiling.mesh.cut_sums import best_cut, summed_in_pieces
-from tiling.mesh.emit import Emitter, named, resized
+from tiling.mesh.emit import Emitter, resized
 from tiling.mesh.groups import COLLECTIVES
 from tiling.mesh.halo.deferred import Deferred
 from tiling.mesh.halo.inside import inside_first, inside_of, saved_seconds
 from tiling.mesh.halo.windows import window_seconds, with_window
 from tiling.mesh.local_ops import cloned, combination, filling, is_filled, local_op, windowed_dims
-from tiling.mesh.moves import Move as MoveOfTiles
-from tiling.mesh.moves import moves_between, moves_cost
+from tiling.mesh.moves import moves_cost
 from tiling.mesh.regions import Held, control, manual
 from tiling.mesh.relations import Loops, Spread, Windows, loops_of
+from tiling.mesh.remade import Sources, reads_no_values
 from tiling.mesh.shardings import Digit, Sharding
+from tiling.mesh.special.pools import Frame, frames_of, pools
 from tiling.mesh.special.ways import Special, specials_of
 from tiling.mesh.spreads import may_spread, spreads_of, uneven_ranges
 from tiling.mesh.written import TO_SHARD, TO_WHOLE, Written, target_of
@@ -44,24 +47,6 @@ _PLACED = frozenset({"stablehlo.custom_call", "stablehlo.partition_id", "stableh
 """Ops that compute on a tile something else than on the whole, though they read the same."""
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _IDENTITIES = ("sdy.propagation_barrier", "stablehlo.optimization_barrier")
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """One way to compute an op: how its loops are spread, what its operands must be, what comes out, what it takes."""
-
-    spread: Spread
-    operands: tuple[Sharding, ...]
-    result: Sharding
-    partial: tuple[Digit, ...]
-    scattered: int | None
-    local: Op
-    windows: Windows
-    seconds: float
-
-
-def _moves(source: Sharding, target: Sharding, v: Value) -> list[MoveOfTiles]:
-    return moves_between(source, target, v.tensor.static_shape)
 
 
 @dataclass
@@ -85,6 +70,10 @@ class Walk:
     def __post_init__(self) -> None:
         self.deferred = Deferred(self, self.whole.network)
         self.deferred.note(self.program.ops)
+        self.frames = frames_of(self.program)
+        self.framed = {f.scatter for f in self.frames.values()}
+        self.sources = Sources(frozenset(self.program.ops), self.held, self.lazy)
+        self._again: dict[tuple[Value, Sharding], Choice | None] = {}
         for v, s in zip(self.program.results, self.wanted, strict=True):
             if s is not None:
                 self.hints.setdefault(v, s)
@@ -171,7 +160,23 @@ class Walk:
             return 0.0
         if v in self.deferred.views:
             return self.deferred.seconds(v, s)
-        return moves_cost(_moves(self.sharding(v), s, v), v.tensor, self.whole.network)
+        moved = moves_cost(moves_of(self.sharding(v), s, v), v.tensor, self.whole.network)
+        again = self._made_again(v, s) if moved else None
+        return moved if again is None else min(moved, again.seconds)
+
+    def _made_again(self, v: Value, s: Sharding) -> Choice | None:
+        """The way to make a value once more, in another sharding, of what it is made of; None where that is no less."""
+        if not self.sources.is_made_of_less(v):
+            return None
+        if (v, s) not in self._again:
+            op, found = v.op, None
+            assert op is not None
+            loops = self._loops(op)
+            if reads_no_values(loops):
+                choice = self._choice(op, dict(zip(self._must(op).dims, s.dims, strict=True)), None)
+                found = choice if choice is not None and choice.result == s and not choice.windows else None
+            self._again[v, s] = found
+        return self._again[v, s]
 
     def at(self, v: Value, s: Sharding, reason: str) -> Value:
         """A value in a sharding: moved there, or made there."""
@@ -180,8 +185,13 @@ class Walk:
         if key not in self.known:
             if v in self.held:
                 held = self.held[v]
-                moves = _moves(held.sharding, s, v)
-                self.known[key] = self.emit.moved(held.value, v.tensor, moves, reason)
+                moves = moves_of(held.sharding, s, v)
+                again = self._made_again(v, s)
+                if again is not None and again.seconds < moves_cost(moves, v.tensor, self.whole.network):
+                    assert v.op is not None
+                    self.known[key] = self._emitted(v.op, again)[0]
+                else:
+                    self.known[key] = self.emit.moved(held.value, v.tensor, moves, reason)
             elif v in self.deferred.views:
                 self.known[key] = self.deferred.at(v, s, reason)
             else:
@@ -201,7 +211,7 @@ class Walk:
             choice = self._choice(op, {}, None)
             assert choice is not None
         made = self._emitted(op, choice)[0]
-        return self.emit.moved(made, v.tensor, _moves(choice.result, s, v), "")
+        return self.emit.moved(made, v.tensor, moves_of(choice.result, s, v), "")
 
     def _must(self, op: Op) -> Loops:
         loops = self._loops(op)
@@ -228,6 +238,10 @@ class Walk:
                 continue
             elif op.name == "sdy.manual_computation":
                 manual(self, op)
+            elif op in self.framed:
+                continue  # its reader is the end of a frame
+            elif op in self.frames:
+                self._framed(op)
             elif self._is_lazy(op):
                 self.lazy[op.results[0]] = op
             elif self.deferred.defers(op):
@@ -261,6 +275,7 @@ class Walk:
         outside = [*op.operands, *(v for b in op.regions for v in captured_values(b))]
         made = cloned(op, {v: self.at(v, Sharding.whole(v.rank), "a part for one process reads it") for v in outside})
         self.emit.block.ops.append(made)
+        note(self.whole, self.emit, op)
         for r, v in zip(op.results, made.results, strict=True):
             self.held[r] = Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0), True)
 
@@ -292,6 +307,7 @@ class Walk:
 
     def _one(self, op: Op) -> None:
         """The cheapest way to compute an op."""
+        self._again.clear()  # what it takes changes with what is there
         loops = self._loops(op)
         hint = self.hints.get(op.results[0]) if op.results else None
         choices = []
@@ -306,50 +322,19 @@ class Walk:
                         choices.append(choice)
         specials = self._specials(op, hint)
         if not self.whole.exchanges:
-            choices = [c for c in choices if self._stays(op, c.operands, c.result.digits)] or choices
-            specials = [s for s in specials if self._stays(op, s.operands, s.result.digits)] or specials
+            choices = [c for c in choices if stays(self, op, c.operands, c.result.digits)] or choices
+            specials = [s for s in specials if stays(self, op, s.operands, s.result.digits)] or specials
         best = min(choices, key=lambda c: c.seconds, default=None)
         special = min(specials, key=lambda s: s.seconds, default=None)
         if best is not None and special is None:
-            self.emit.alternative = self._dearer(op, best, choices)
+            self.emit.alternative = dearer(self, op, best, choices)
         self._take(op, loops, best, special)
         self.emit.alternative = ""
 
-    def _stays(self, op: Op, operands: Sequence[Sharding], made: Iterable[Digit]) -> bool:
-        """Whether no digit that numbers tiles of an operand comes to number something else."""
-        used = set(made)
-        for v, s in zip(op.operands, operands, strict=True):
-            if not self.is_placed(v) or (v, s) in self.known:
-                continue
-            for k, dim in enumerate(self.sharding(v).dims):
-                if any(d in used | set(s.digits) and d not in s.dims[k] for d in dim):
-                    return False
-        return True
-
-    def _dearer(self, op: Op, best: _Choice, choices: Sequence[_Choice]) -> str:
-        """The cheapest of the other ways that send something else."""
-        own = self._exchanges(op, best)
-        others = [(c.seconds, told) for c in choices if (told := self._exchanges(op, c)) != own]
-        if not others:
-            return ""
-        seconds, told = min(others)
-        more = (seconds - best.seconds) * 1e6
-        return f"dearer by {more:.3g} us: {', '.join(told) or 'nothing is sent, all is computed everywhere'}"
-
-    def _exchanges(self, op: Op, c: _Choice) -> tuple[str, ...]:
-        """What a way to compute an op sends."""
-        rows = [(v, s) for v, s in zip(op.operands, c.operands, strict=True) if self.is_placed(v) and (v, s) not in self.known]
-        made = [f"{m.kind} of {named(v)}" for v, s in rows for m in _moves(self.sharding(v), s, v) if m.kind != "slice"]
-        made += [f"halo of {named(v)}" for v, s in rows if v in self.deferred.views and self.deferred.seconds(v, s)]
-        made += [f"halo of {named(op.operands[k])}" for k, _ in c.windows]
-        return (*made, *(["all_reduce" if c.scattered is None else "reduce_scatter"] if c.partial else []))
-
-    def _take(self, op: Op, loops: Loops | Declined, best: _Choice | None, special: Special | None) -> None:
+    def _take(self, op: Op, loops: Loops | Declined, best: Choice | None, special: Special | None) -> None:
         """Appends what was chosen."""
         if special is not None and (best is None or special.seconds < best.seconds):
-            given = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(op.operands, special.operands, strict=True)]
-            made = special.build(self.emit, given)
-            self.held.update({r: Held(v, special.result) for r, v in zip(op.results, made, strict=True)})
+            self._take_special(op, op.operands, special)
             return
         if best is None:
             self._all_of_it(op, loops)
@@ -360,17 +345,40 @@ class Walk:
 
     def _specials(self, op: Op, hint: Sharding | None) -> list[Special]:
         """The ways that the maps of an op as it is do not say: rows by their numbers, parts of a concatenation."""
-        held = [self.sharding(v) if self.is_placed(v) else None for v in op.operands]
-        found = specials_of(op, held, hint, self.whole.network)
+        return self._special(op, op, op.operands, hint)
+
+    def _special(
+        self, op: Op, ends: Op, operands: Sequence[Value], hint: Sharding | None, frame: Frame | None = None
+    ) -> list[Special]:  # fmt: skip
+        """The special ways to compute from `operands` what `ends` gives, with what brings them and moves the result."""
+        held = [self.sharding(v) if self.is_placed(v) else None for v in operands]
+        network = self.whole.network
+        found = specials_of(op, held, hint, network) if frame is None else pools(op, held, hint, network, frame)
         made = []
         for s in found:
-            brought = sum(self._brought_seconds(v, to) for v, to in zip(op.operands, s.operands, strict=True))
-            made.append(s.after(self._wanted_seconds(op, s.result, hint) + brought))
+            brought = sum(self._brought_seconds(v, to) for v, to in zip(operands, s.operands, strict=True))
+            made.append(s.after(self._wanted_seconds(ends, s.result, hint) + brought))
         return made
+
+    def _take_special(self, op: Op, operands: Sequence[Value], special: Special) -> None:
+        given = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(operands, special.operands, strict=True)]
+        made = special.build(self.emit, given)
+        self.held.update({r: Held(v, special.result) for r, v in zip(op.results, made, strict=True)})
+
+    def _framed(self, op: Op) -> None:
+        """A scatter between a padding and a slice that takes it off again: at once, where that can be."""
+        frame, hint = self.frames[op], self.hints.get(op.results[0])
+        found = self._special(frame.scatter, op, frame.operands, hint, frame)
+        if found:
+            self._take_special(op, frame.operands, min(found, key=lambda s: s.seconds))
+            return
+        self._one(frame.scatter)
+        if not self.deferred.defers(op):
+            self._one(op)
 
     def _wanted_seconds(self, op: Op, made: Sharding, hint: Sharding | None) -> float:
         network = self.whole.network
-        return 0.0 if hint is None else sum(moves_cost(_moves(made, hint, r), r.tensor, network) for r in op.results)
+        return 0.0 if hint is None else sum(moves_cost(moves_of(made, hint, r), r.tensor, network) for r in op.results)
 
     def _all_of_it(self, op: Op, loops: Loops | Declined) -> None:
         spread = [v for v in op.operands if not self.sharding(v).is_whole]
@@ -388,7 +396,7 @@ class Walk:
         for r, v in zip(op.results, made.results, strict=True):
             self.held[r] = Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0))
 
-    def _choice(self, op: Op, spread: Spread, hint: Sharding | None) -> _Choice | None:
+    def _choice(self, op: Op, spread: Spread, hint: Sharding | None) -> Choice | None:
         """One way to compute an op, without the loops that cannot be spread so; None where there is no such way."""
         loops = self._must(op)
         spread = {v: d for v, d in spread.items() if d and may_spread(op, loops, v, d)}
@@ -418,9 +426,9 @@ class Walk:
         )  # fmt: skip
         seconds = self._seconds(op, loops, operands, result, final, partial, scattered, hint)
         seconds += self._window_seconds(op, operands, windows)
-        return _Choice(spread, operands, final, partial, scattered, local, windows, seconds)
+        return Choice(spread, operands, final, partial, scattered, local, windows, seconds)
 
-    def _inside_first(self, op: Op, choice: _Choice, operands: list[Value], fill: Value | None) -> Value | None:
+    def _inside_first(self, op: Op, choice: Choice, operands: list[Value], fill: Value | None) -> Value | None:
         """The result of an op whose inside is computed while its halo comes; None where that is not worth it."""
         network, loops = self.whole.network, self._must(op)
         if not network.hidden or len(choice.windows) != 1 or choice.partial or len(op.results) != 1:
@@ -448,7 +456,7 @@ class Walk:
             seconds += window_seconds(window, held, dim, s.dims[dim], self.whole.network)
         return seconds
 
-    def _mask(self, op: Op, choice: _Choice, operands: list[Value], fill: Value | None) -> None:
+    def _mask(self, op: Op, choice: Choice, operands: list[Value], fill: Value | None) -> None:
         """Puts what changes no fold where tiles reach over an end of what is folded."""
         uneven = uneven_ranges(self._must(op), choice.spread)
         semantics = op.definition.semantics
@@ -484,14 +492,14 @@ class Walk:
                 rounds = 1 if scattered is not None else 2
                 seconds += network.seconds(held * (n - 1) // n * rounds, n)
             if hint is not None:
-                seconds += moves_cost(_moves(final, hint, r), r.tensor, network)
+                seconds += moves_cost(moves_of(final, hint, r), r.tensor, network)
         return seconds + self._work_seconds(loops, prod([d.size for d in (*result.digits, *partial)]))
 
     def _work_seconds(self, loops: Loops, parts: int) -> float:
         work = prod([loops.size(v) for v in (*loops.dims, *loops.ranges)])
         return work / parts / self.whole.network.work_per_second
 
-    def _emitted(self, op: Op, choice: _Choice) -> list[Value]:
+    def _emitted(self, op: Op, choice: Choice) -> list[Value]:
         operands = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(op.operands, choice.operands, strict=True)]
         if choice.windows or uneven_ranges(self._must(op), choice.spread):
             outside = filling(op)

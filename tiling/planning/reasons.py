@@ -190,7 +190,7 @@ class _Edges:
         if again is not None:
             value, times = again
             found.append(
-                f"%{self.plan.names.of(value)} is computed {times:.3g} times over{self._shared(consumer, value)}"
+                f"%{self.plan.names.of(value)} is computed {times:.3g} times over{self._shared(producer, consumer, value)}"
             )
         machine = self.plan.machine
         if schedule.thread_scratch_bytes > machine.l2_bytes:
@@ -219,9 +219,11 @@ class _Edges:
                 worst = (values[0], times)
         return worst
 
-    def _shared(self, consumer: Fusion, value: Value) -> str:
-        """An element of `value` that two tiles of the reader's root need, in words."""
-        found = shared_element(consumer.stages[-1].values[0], value, consumer.tile_sizes)
+    def _shared(self, producer: Fusion, consumer: Fusion, value: Value) -> str:
+        """An element of `value` that two tiles of the reader's root need, in words; looked for inside of the two kernels."""
+        inside = {v for f in (producer, consumer) for v in f.outputs}
+        ends = [v for f in (producer, consumer) for v in f.inputs if v not in inside]
+        found = shared_element(consumer.stages[-1].values[0], value, consumer.tile_sizes, ends)
         if found is None:
             return ""
         element, first, second = found
@@ -229,9 +231,11 @@ class _Edges:
 
 
 def shared_element(
-    root: Value, value: Value, tile_sizes: Sequence[int]
+    root: Value, value: Value, tile_sizes: Sequence[int], ends: Sequence[Value] = ()
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
     """An element of `value` on which two neighbouring tiles of `root` depend, and where those begin; None when none is found.
+
+    What lies behind `ends` is not looked at: `value` does not, and a network's maps are many.
 
     >>> import hlo
     >>> m = hlo.parse('''HloModule m ENTRY e { p = f32[8,9] parameter(0) n = f32[8,9] negate(p)
@@ -241,7 +245,7 @@ def shared_element(
     """
     if not isinstance(root.type, TensorType) or root.rank == 0:
         return None
-    for m in maps_from(root, (value,)).get(value, ()):
+    for m in maps_from(root, (value, *ends)).get(value, ()):
         if m.unknown is not None or m.is_known_empty:
             continue
         for k in range(root.rank):

@@ -5,6 +5,7 @@
     splat constants            ->  follow broadcasts and reshapes, so that they are scalars wherever they are read
     an op nobody reads         ->  gone
     results without elements   ->  empty constants
+    a test that the program tells  ->  true or false, and what it selects (tiling.program.known_tests)
     a product only read turned ->  the product of the swapped factors (tiling.program.swap_products)
     between convolutions       ->  channels lie last (tiling.program.channels_last)
     loops given spread scalars ->  are given the scalars (tiling.program.spread_inside)
@@ -35,6 +36,7 @@ from hlo.types import ElementType, TensorType, with_layout
 from tiling.passing import runs
 from tiling.program.channels_last import channels_last
 from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
+from tiling.program.known_tests import known_result, splat
 from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unroll_short_loops import times_written_out
@@ -367,7 +369,7 @@ def _fold(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None:
                 return splat(value.array.reshape(-1)[0], result)
     if op.definition.function == "convert" and operands[0].type == op.results[0].type:
         return operands[0]
-    return _number(op, operands)
+    return known_result(op, operands) or _number(op, operands)
 
 
 _ARITHMETIC = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
@@ -395,11 +397,6 @@ def _number(op: Op, operands: Sequence[Value]) -> DenseArray | None:
         return DenseArray(result, arrays[0].astype(result.dtype))
     with np.errstate(over="ignore"):
         return DenseArray(result, np.asarray(_ARITHMETIC[function](*arrays), result.dtype))
-
-
-def splat(scalar: np.generic, type: TensorType) -> DenseArray:
-    """A constant that repeats one element, stored once."""
-    return DenseArray(type, np.broadcast_to(np.asarray(scalar, type.dtype), type.static_shape))
 
 
 def live_ops(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Op, ...]:

@@ -2,6 +2,8 @@
 
     map f (x, …)                      ->  f's ops on the whole tensors
     scatter f x at no index           ->  f's ops on x and the update
+    scatter f x of no updates         ->  x
+    select_and_scatter of no source   ->  its initial value everywhere
     optimization_barrier x            ->  x
     reduce x over dimensions of 1     ->  body(init, x) on the whole tensors
     batch_norm_training x, …          ->  mean, variance, (x - mean) / sqrt(variance + epsilon) * scale + offset
@@ -73,9 +75,12 @@ def _reduce(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | 
 
 
 def _scatter(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """One update that goes everywhere, as `x.at[:].add(u)` has it: the body on whole tensors."""
+    """One update that goes everywhere, as `x.at[:].add(u)` has it: the body on whole tensors. None at all: the inputs."""
     dims: ScatterDimensions = op.attr("scatter_dimension_numbers")
     n = len(operands) // 2
+    if 0 in operands[n + 1].shape and 0 not in operands[0].shape:
+        same = all(v.type == r.type for v, r in zip(operands[:n], op.results, strict=True))
+        return operands[:n] if same else None  # a body that widens its inputs, that would have to be said of none
     indices, shape = operands[n], operands[0].shape
     vectors = prod(m for k, m in enumerate(indices.shape) if k != dims.index_vector_dim)
     sizes = iter(operands[n + 1].shape[k] for k in dims.update_window_dims)
@@ -87,6 +92,15 @@ def _scatter(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] |
     if [v.tensor.element for v in op.regions[0].arguments] != [v.tensor.element for v in values]:
         return None  # a body that widens what it is given
     return _on_tensors(b, op.regions[0], values, shape)
+
+
+def _select_and_scatter(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """Of a source without elements nothing is scattered: what is there before is the initial value."""
+    _, source, init = operands
+    (result,) = op.results
+    if 0 not in source.shape or 0 in result.shape or init.tensor.element != result.tensor.element:
+        return None
+    return [b.broadcast_in_dim(init, result.shape, ())]
 
 
 def _barrier(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
@@ -214,6 +228,7 @@ def _batch_norm_grad(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[
 UNFOLDED: dict[str, Unfold] = {
     "stablehlo.map": _map,
     "stablehlo.scatter": _scatter,
+    "stablehlo.select_and_scatter": _select_and_scatter,
     "stablehlo.bitcast_convert": bitcast_convert,
     "xla.bitcast": bitcast,
     "stablehlo.optimization_barrier": _barrier,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from codegen.call.fallback import op_reads
-from codegen.call.program.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
+from codegen.call.program.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node, inside
 from codegen.kernel.rename import in_one_memory
 from codegen.source.emit import PhaseSource, emit_phase
 from hlo.errors import Declined
@@ -23,7 +23,7 @@ from tiling.pipeline import finished
 from tiling.planning.reuse import stores_to, writes_of_step
 from tiling.program.in_place_updates import is_update
 
-__all__ = ["Assembly", "below", "fusion_source"]
+__all__ = ["Assembly", "fusion_source"]
 
 
 class Assembly:
@@ -87,8 +87,8 @@ class Assembly:
                 self._join(r.target, r.source)
         for c in plan.controls:
             for region in c.regions:
-                for outside, inside in region.region.outside:
-                    self._join(inside, outside)
+                for outside, within in region.region.outside:
+                    self._join(within, outside)
             if c.is_loop:
                 cond, body = c.regions
                 rows = zip(c.op.operands, c.op.results, cond.region.arguments, body.region.arguments, c.carries, strict=True)
@@ -195,7 +195,7 @@ class Assembly:
         """Takes the kernels out of a loop that compute the same every time."""
         parts = list(parts)
         writers: dict[int, list[Node]] = {}
-        for n in below([n for part in parts for n in part]):
+        for n in inside(n for part in parts for n in part):
             for s in _written(n):
                 writers.setdefault(s, []).append(n)
         out: list[Compute] = []
@@ -251,18 +251,6 @@ def _one_name_each(source: PhaseSource, slots: tuple[int, ...]) -> tuple[PhaseSo
     once = frozenset(b for b in source.written if b.name not in joined.values())
     made = replace(source, kernel=in_one_memory(source.kernel, joined), buffers=buffers, written=once)
     return made, tuple(slot for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is b)
-
-
-def below(nodes: Iterable[Node]) -> Iterable[Node]:
-    """Every node of a tree."""
-    todo = list(nodes)
-    while todo:
-        n = todo.pop()
-        yield n
-        if isinstance(n, Loop):
-            todo += [*n.cond, *n.body]
-        elif isinstance(n, Choice):
-            todo += [x for b in n.branches for x in b]
 
 
 def _written(n: Node) -> Iterable[int]:

@@ -75,31 +75,31 @@ def _loop(n: Loop, made: Linear, kernel: Callable[[Compute], launch.Step]) -> No
     for s in n.held:
         made.touch(s)
     _write(n.cond, made, kernel)
-    made.touch(n.predicate)
+    made.touch(n.tested)
     test = len(out)
-    out.append(launch.Unless((n.predicate,), 0))
+    out.append(launch.Unless((n.tested,), 0))
     _write(n.body, made, kernel)
     for s in n.held:
         made.touch(s)
     out.append(launch.Jump(start))
-    out[test] = launch.Unless((n.predicate,), len(out))
+    out[test] = launch.Unless((n.tested,), len(out))
 
 
 def _choice(n: Choice, made: Linear, kernel: Callable[[Compute], launch.Step]) -> None:
     out = made.instructions
-    made.touch(n.index)
+    made.touch(n.tested)
     first = len(out)
     if n.by_number:
-        out.append(launch.Select((n.index,), len(n.branches)))
+        out.append(launch.Select((n.tested,), len(n.branches)))
         out += [launch.Jump(0)] * len(n.branches)
     else:
-        out.append(launch.Unless((n.index,), 0))
+        out.append(launch.Unless((n.tested,), 0))
     leaves: list[int] = []
     for k, branch in enumerate(n.branches):
         if n.by_number:
             out[first + 1 + k] = launch.Jump(len(out))
         elif k == 1:
-            out[first] = launch.Unless((n.index,), len(out))
+            out[first] = launch.Unless((n.tested,), len(out))
         _write(branch, made, kernel)
         leaves.append(len(out))
         out.append(launch.Jump(0))

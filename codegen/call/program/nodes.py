@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from codegen.source.emit import PhaseSource
 from tiling import EvaluatorStep, Fusion
 
-__all__ = ["Choice", "Compute", "Copy", "Evaluate", "Exchange", "Loop", "Node"]
+__all__ = ["Choice", "Compute", "Copy", "Evaluate", "Exchange", "Loop", "Node", "below", "inside", "parts", "with_parts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +66,14 @@ class Evaluate:
 
 @dataclass(eq=False)
 class Loop:
-    """`cond` computes `predicate`; while it holds, `body` runs. `held` are the memories in use from one run to the next.
+    """`cond` computes what is `tested`; while it holds, `body` runs. `held` are the memories in use from one run to the next.
 
     `trips` is how often the body runs, where that is known.
     """
 
     name: str
     cond: list[Node]
-    predicate: int
+    tested: int
     body: list[Node]
     held: frozenset[int] = frozenset()
     trips: int | None = None
@@ -80,12 +81,37 @@ class Loop:
 
 @dataclass(eq=False)
 class Choice:
-    """Branch 0 where the predicate holds, else branch 1; or, `by_number`, the branch of that number, or the last."""
+    """Branch 0 where what is `tested` holds, else branch 1; or, `by_number`, the branch of that number, or the last."""
 
     name: str
-    index: int
+    tested: int
     by_number: bool
     branches: list[list[Node]] = field(default_factory=list)
 
 
 Node = Compute | Copy | Exchange | Evaluate | Loop | Choice
+
+
+def parts(n: Node) -> Sequence[list[Node]]:
+    """The lists of nodes inside a node."""
+    return (n.cond, n.body) if isinstance(n, Loop) else n.branches if isinstance(n, Choice) else ()
+
+
+def with_parts(n: Node, made: Callable[[list[Node]], list[Node]]) -> Node:
+    """The node with what `made` gives for each of its lists."""
+    if isinstance(n, Loop):
+        return replace(n, cond=made(n.cond), body=made(n.body))
+    return replace(n, branches=list(map(made, n.branches))) if isinstance(n, Choice) else n
+
+
+def inside(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Every node of a tree, in the order in which they run first."""
+    for n in nodes:
+        yield n
+        for part in parts(n):
+            yield from inside(part)
+
+
+def below(nodes: Iterable[Node]) -> list[Node]:
+    """Every node of a tree, the last ones first: in this order kernels are compiled."""
+    return [*inside(nodes)][::-1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codegen.call.program.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node
+from codegen.call.program.nodes import Choice, Compute, Copy, Evaluate, Exchange, Loop, Node, parts, with_parts
 
 __all__ = ["order_of", "overlapped"]
 
@@ -35,24 +35,15 @@ def _uses(n: Node) -> _Uses:
         return _Uses(both, both, False)
     if isinstance(n, Evaluate):
         return _Uses(frozenset(n.reads), frozenset(n.writes), True)
-    lists = [n.cond, n.body] if isinstance(n, Loop) else n.branches
-    inner = [_uses(x) for nodes in lists for x in nodes]
-    own = {n.predicate} | n.held if isinstance(n, Loop) else {n.index}
-    touched = frozenset(own).union(*(u.reads | u.writes for u in inner))
+    inner = [_uses(x) for nodes in parts(n) for x in nodes]
+    held = n.held if isinstance(n, Loop) else ()
+    touched = frozenset({n.tested, *held}).union(*(u.reads | u.writes for u in inner))
     return _Uses(touched, touched, any(u.is_call for u in inner))
 
 
 def overlapped(nodes: Sequence[Node], may_begin: Callable[[Evaluate], bool]) -> list[Node]:
     """The same nodes, of which those that `may_begin` tells are in two parts where something can run in between."""
-    inner: list[Node] = []
-    for n in nodes:
-        if isinstance(n, Loop):
-            cond, body = overlapped(n.cond, may_begin), overlapped(n.body, may_begin)
-            inner.append(Loop(n.name, cond, n.predicate, body, n.held, n.trips))
-        elif isinstance(n, Choice):
-            inner.append(Choice(n.name, n.index, n.by_number, [overlapped(b, may_begin) for b in n.branches]))
-        else:
-            inner.append(n)
+    inner = [with_parts(n, lambda part: overlapped(part, may_begin)) for n in nodes]
     begun = {k for k, n in enumerate(inner) if isinstance(n, Evaluate) and may_begin(n)}
     return _ordered(inner, begun) if begun else inner
 
@@ -119,8 +110,6 @@ def order_of(nodes: Sequence[Node]) -> str:
         if isinstance(n, Evaluate):
             what = "begin" if n.begins else "end" if n.ends is not None else "run"
             lines.append(f"{what} {n.step.name} {n.step.op.name} {n.step.op.attributes}")
-        elif isinstance(n, Loop):
-            lines.append(f"loop {order_of(n.cond)} | {order_of(n.body)}")
-        elif isinstance(n, Choice):
-            lines.append("choice " + " | ".join(order_of(b) for b in n.branches))
+        elif isinstance(n, Loop | Choice):
+            lines.append(f"{type(n).__name__.lower()} {' | '.join(map(order_of, parts(n)))}")
     return "\n".join(lines)

@@ -1,10 +1,10 @@
 """Loops of little work as one kernel: the statements of all that a loop consists of, in one function.
 
-    Loop(cond, predicate, body)   ->   while True:
-                                           cond
-                                           if not predicate[0]:
-                                               break
-                                           body
+    Loop(cond, tested, body)   ->   while True:
+                                        cond
+                                        if not tested[0]:
+                                            break
+                                        body
 
 The launcher needs some nanoseconds for each instruction, an iteration over a few numbers has half a dozen of them, and values
 of a few bytes stay in registers only where the compiler sees the whole loop. Memories of up to `LOCAL_BYTES` that the loop
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from codegen.call.program.nodes import Choice, Compute, Copy, Loop, Node
+from codegen.call.program.nodes import Choice, Compute, Copy, Loop, Node, inside, with_parts
 from codegen.kernel.ir import (
     Assign,
     Break,
@@ -32,7 +32,6 @@ from codegen.kernel.ir import (
     Load,
     Name,
     Number,
-    Parameter,
     Pass,
     Return,
     Statement,
@@ -59,35 +58,19 @@ def with_whole_loops(nodes: Sequence[Node], sizes: Mapping[int, int]) -> list[No
     """The tree with each loop of little work as one kernel; `sizes` are the memories' bytes by slot."""
     made: list[Node] = []
     for n in nodes:
-        if isinstance(n, Loop):
-            whole = _Merger(sizes).kernel(n) if _fits(n) else None
-            if whole is None:
-                n.cond, n.body = with_whole_loops(n.cond, sizes), with_whole_loops(n.body, sizes)
-            made.append(whole or n)
-            continue
-        if isinstance(n, Choice):
-            n.branches = [with_whole_loops(b, sizes) for b in n.branches]
-        made.append(n)
+        whole = _Merger(sizes).kernel(n) if isinstance(n, Loop) and _fits(n) else None
+        made.append(whole or with_parts(n, lambda part: with_whole_loops(part, sizes)))
     return made
 
 
 def _fits(loop: Loop) -> bool:
     """True for a loop of kernels, copies, loops and choices that one thread runs, with little to do in an iteration."""
-    found = list(_inside([loop]))
+    found = list(inside([loop]))
     if not all(isinstance(n, (Compute, Copy, Loop, Choice)) for n in found):
         return False
     kernels = [n for n in found if isinstance(n, Compute)]
     lines = sum(n.source.source.count("\n") for n in kernels)
     return bool(kernels) and lines <= MOST_LINES and sum(_seconds(n.fusion) for n in kernels) <= MOST_SECONDS
-
-
-def _inside(nodes: Iterable[Node]) -> Iterable[Node]:
-    for n in nodes:
-        yield n
-        if isinstance(n, Loop):
-            yield from _inside([*n.cond, *n.body])
-        elif isinstance(n, Choice):
-            yield from _inside(x for b in n.branches for x in b)
 
 
 def _seconds(fusion: Fusion) -> float:
@@ -122,10 +105,10 @@ class _Merger:
 
     def kernel(self, loop: Loop) -> Compute | None:
         """The loop as one kernel of one task; None where one memory holds elements of several types."""
-        inside = list(_inside([loop]))
-        computes = [n for n in inside if isinstance(n, Compute)]
-        copies = [n for n in inside if isinstance(n, Copy)]
-        predicates = [n.predicate if isinstance(n, Loop) else n.index for n in inside if isinstance(n, (Loop, Choice))]
+        nodes = list(inside([loop]))
+        computes = [n for n in nodes if isinstance(n, Compute)]
+        copies = [n for n in nodes if isinstance(n, Copy)]
+        tested = [n.tested for n in nodes if isinstance(n, (Loop, Choice))]
         for n in computes:
             for slot, b in zip(n.slots, n.source.buffers, strict=True):
                 if not self._name(slot, b):
@@ -136,7 +119,7 @@ class _Merger:
                 if slot not in self.memories and other in self.memories:
                     self._name(slot, replace(self.memories[other], scope=Scope.RESULT))
         writes = {s for n in computes for s in n.writes} | {c.target for c in copies}
-        if any(s not in self.memories for s in (*predicates, *writes, *(c.source for c in copies))):
+        if any(s not in self.memories for s in (*tested, *writes, *(c.source for c in copies))):
             return None
         for slot in sorted(writes):
             if self.sizes[slot] <= LOCAL_BYTES:
@@ -148,9 +131,9 @@ class _Merger:
         buffers, local = tuple(self.memories.values()), tuple(self.local.values())
         parameters = [replace(parameter(b), shape=(self._elems(s),)) for s, b in self.memories.items()]
         parameters += [replace(parameter(b), shape=(b.size_elems,)) for b in self.scratch]
-        for slot, b in self.local.items():
-            of = self.memories[slot]
-            parameters.append(Parameter(b.name, str(of.element), (self._elems(slot),), "local", of.name))
+        parameters += [
+            replace(parameter(b, "local", self.memories[s].name), shape=(self._elems(s),)) for s, b in self.local.items()
+        ]
         made = Kernel(f"{loop.name}, all of it", tuple(parameters), body)
         source = PhaseSource(made, buffers, tuple(self.scratch), 1, local=local, is_long=_duration([loop]) > SHORT_SECONDS)
         longest = max(computes, key=lambda n: _seconds(n.fusion)).fusion
@@ -168,8 +151,8 @@ class _Merger:
     def _elems(self, slot: int) -> int:
         return self.sizes[slot] // self.memories[slot].element.itemsize_bytes
 
-    def _at(self, slot: int) -> str:
-        return (self.local.get(slot) or self.memories[slot]).name
+    def _at(self, slot: int) -> Buffer:
+        return self.local.get(slot) or self.memories[slot]
 
     def _copied(self, target: Buffer, source: Buffer, slot: int) -> list[Statement]:
         n = self._elems(slot)
@@ -183,8 +166,7 @@ class _Merger:
             if isinstance(n, Compute):
                 made += self._kernel(n)
             elif isinstance(n, Copy):
-                target, source = (self.local.get(s) or self.memories[s] for s in (n.target, n.source))
-                made += self._copied(target, source, n.target)
+                made += self._copied(self._at(n.target), self._at(n.source), n.target)
             elif isinstance(n, Loop):
                 made.append(self._loop(n))
             elif isinstance(n, Choice):
@@ -198,7 +180,7 @@ class _Merger:
         asks = _duration([n]) > ASKED_SECONDS
         tested = self._written(n.cond)
         told = [Assign(ended, Number(True))] if asks else []
-        leave = If(Unary("not", Load(self._at(n.predicate), Number(0))), (*told, Break()))
+        leave = If(Unary("not", Load(self._at(n.tested).name, Number(0))), (*told, Break()))
         body = (*tested, leave, *self._written(n.body))
         if not asks:
             return While(Number(True), body)
@@ -207,15 +189,11 @@ class _Merger:
         return While(Number(True), (Assign(ended, Number(False)), batch, *stop))
 
     def _choice(self, n: Choice) -> Statement:
-        bodies = [self._written(branch) for branch in n.branches]
-        if len(bodies) == 1:
-            return If(Number(True), bodies[0])
-        otherwise = bodies[-1]
-        for k in reversed(range(len(bodies) - 1)):
-            at: Expression = Load(self._at(n.index), Number(0))
-            test = Compare(at, (("==", Number(k)),)) if n.by_number else at
-            otherwise = (If(test, bodies[k], otherwise),)
-        return otherwise[0]
+        *bodies, otherwise = map(self._written, n.branches)
+        at: Expression = Load(self._at(n.tested).name, Number(0))
+        for k, body in reversed(list(enumerate(bodies))):
+            otherwise = (If(Compare(at, (("==", Number(k)),)) if n.by_number else at, body, otherwise),)
+        return otherwise[0] if bodies else If(Number(True), otherwise)
 
     def _kernel(self, n: Compute) -> tuple[Statement, ...]:
         """A kernel's statements for all its tasks, every name made its own."""
@@ -224,6 +202,6 @@ class _Merger:
         own = (*(b.name for b in n.source.scratch), *assigned(kernel.body))
         values: dict[str, Expression] = {v: Name(f"k{self.kernels}_{v}") for v in own}
         values |= {"begin": Number(0), "end": Number(n.source.tasks)}
-        values |= {b.name: Name(self._at(slot)) for slot, b in zip(n.slots, n.source.buffers, strict=True)}
+        values |= {b.name: Name(self._at(slot).name) for slot, b in zip(n.slots, n.source.buffers, strict=True)}
         self.scratch += [replace(b, name=f"k{self.kernels}_{b.name}") for b in n.source.scratch]
         return substituted(kernel.body, values)

@@ -119,8 +119,34 @@ def mask_of(b: Any, count: Any, lanes: int) -> Any:
     return b.icmp_signed("<", numbers, splat(Value(b, count), lanes).v)
 
 
-def over_rows(b: Any, m: Any, rows: int, tile: Callable[[int, Any, Any], None]) -> None:
-    """``tile(height, first row, number of the block)`` for blocks of at most ``rows`` of ``m`` rows; rests have no number."""
+def alike_rows(m: int, rows: int) -> int:
+    """The least number of rows that is walked through in more than one block of ``rows``, of the heights that ``m`` has.
+
+    >>> alike_rows(56, 6), _bands(11, 6), alike_rows(48, 6), alike_rows(6, 6)
+    (11, [(6, 1, 0, 0), (5, 1, 6, 1)], 12, 6)
+    """
+    if m <= rows:
+        return m
+    blocks = -(-m // rows)
+    low = m // blocks
+    return 2 * low + (1 if m % blocks else 0)
+
+
+def over_rows(b: Any, m: Any, rows: int, tile: Callable[[int, Any, Any], None], like: int | None = None) -> None:
+    """``tile(height, first row, number of the block)`` for blocks of at most ``rows`` of ``m`` rows; rests have no number.
+
+    Where ``m`` is not known, its blocks may be of the heights of those of ``like`` rows (`alike_rows`).
+    """
+    if like is not None and _known(m) is None:
+        heights = [height for height, *_ in _bands(like, rows)]
+        count = b.sdiv(b.add(m, _c(rows - 1)), _c(rows))
+        low = heights[-1]
+        high = b.sub(m, b.mul(count, _c(low))) if len(heights) > 1 else _c(0)
+        if len(heights) > 1:
+            _for(b, high, lambda t: tile(low + 1, b.mul(t, _c(low + 1)), t))
+        first = _times(b, high, low + 1)
+        _for(b, b.sub(count, high), lambda t: tile(low, b.add(first, b.mul(t, _c(low))), b.add(high, t)))
+        return
     known = _known(m)
     if known is not None:
         for height, count, first, number in _bands(known, rows):
@@ -141,17 +167,37 @@ def over_rows(b: Any, m: Any, rows: int, tile: Callable[[int, Any, Any], None]) 
     _for(b, b.sub(m, done), lambda t: tile(1, b.add(done, t), None))
 
 
-def over_panels(b: Any, n: Any, panel: int, lanes: int, columns: Callable[[int, Any, Any, Any], None]) -> None:
+def alike_columns(n: int, panel: int, lanes: int) -> int:
+    """The number of columns that is walked through in the same blocks as ``n``, but for how many panels there are beyond one.
+
+    The vectors of what is left after whole panels are as many, and a mask is on the last one or on none.
+
+    >>> [alike_columns(n, 64, 16) for n in (64, 40, 184, 160, 1000)]
+    [64, 33, 177, 160, 161]
+    """
+    rest = n % panel
+    count = -(-rest // lanes)
+    return min(n // panel, 2) * panel + (rest if rest % lanes == 0 else (count - 1) * lanes + 1)
+
+
+def over_panels(
+    b: Any, n: Any, panel: int, lanes: int, columns: Callable[[int, Any, Any, Any], None], like: int | None = None
+) -> None:
     """``columns(vectors, panel number, first column inside of it, mask of the last vector)`` for all of ``n`` columns.
 
-    The first column is None where it is the panel's first, and the mask where all lanes are on.
+    The first column is None where it is the panel's first, and the mask where all lanes are on. Where ``n`` is not known it may
+    be walked through as ``like`` columns are (`alike_columns`).
     """
     known, vectors = _known(n), panel // lanes
-    if known is not None:
-        _for(b, _c(known // panel), lambda p: columns(vectors, p, None, None))
-        rest = known % panel
-        if rest:
-            columns(-(-rest // lanes), _c(known // panel), None, mask_of(b, _c(rest % lanes), lanes) if rest % lanes else None)
+    size = like if known is None else known
+    if size is not None:
+        whole = b.sdiv(n, _c(panel)) if known is None and size >= 2 * panel else _c(size // panel)
+        _for(b, whole, lambda p: columns(vectors, p, None, None))
+        count = -(-(size % panel) // lanes)
+        if count:
+            before = (count - 1) * lanes
+            on = _c(size % panel - before) if known is not None else b.sub(n, b.add(_times(b, whole, panel), _c(before)))
+            columns(count, whole, None, mask_of(b, on, lanes) if size % lanes else None)
         return
     whole = b.sdiv(n, _c(panel))
     _for(b, whole, lambda p: columns(vectors, p, None, None))

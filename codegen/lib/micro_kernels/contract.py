@@ -35,14 +35,22 @@ from codegen.lib.micro_kernels.blocks import (
     panel_lanes,
     splat,
 )
+from codegen.lib.micro_kernels.gemm_kinds import (
+    LONG,
+    SHORT,
+    alike,
+    is_shallow,
+    is_written_out,
+    like_of,
+    parts_of,
+    rows_of,
+    sum_bytes,
+)
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import Target, current_target
 
-SHALLOW = 16
 SMALL = 12  # vectors of sums of a block whose loop over k is unrolled more often
-SHORT = 8  # steps of k that are all written out there
-LONG = 64  # steps of k during which the next panel is asked for
 LINE_BYTES = 64
 
 
@@ -164,6 +172,8 @@ class _Operands:
     c_kind: Buf
     levels: tuple[tuple[Any, Any, Any], ...] = ()  # (count, step in A, step in B) of loops around that over k, outermost first
     is_complex: bool = False
+    like_k: int | None = None  # what k and a_rs are like where they are not known (`_alike`)
+    like_rs: int | None = None
 
 
 def _product_sum(x: Value, y: Value, z: Value) -> Value:
@@ -228,6 +238,7 @@ def _micro_kernel(
 
     a_base = b.gep(o.a, [a_off])
     b_base = b.gep(o.b, [b_off])
+    rows_at = [_times(b, o.a_rs, i) for i in range(rows)]
 
     def along(a_base: Any, b_base: Any, start: list[Any]) -> list[Any]:
         """The innermost loop over k."""
@@ -249,7 +260,7 @@ def _micro_kernel(
             base = unknown_address(b, a_base) if meets else a_base
             out = list(accumulators)
             for i in range(rows):
-                at = b.add(column, _times(b, o.a_rs, i))
+                at = b.add(column, rows_at[i])
                 for part, factors in enumerate((columns, turned) if o.is_complex else (columns,)):
                     x = broadcast(base, b.add(at, _c(part)))
                     for j in range(vectors):
@@ -270,9 +281,10 @@ def _micro_kernel(
             else:
                 turn = _asking_turn(b, o, ahead, head, unroll, vectors * lanes)
             values = _counted_loop(b, head, values, lambda t, acc: _repeat(b, step, turn(t), unroll, acc))
-        if count is None or count % unroll:
+        size = o.like_k if count is None else count
+        if size is None or size % unroll:
             done = b.mul(head, _c(unroll))
-            rest = b.sub(o.k, done)
+            rest = b.sub(o.k, done) if size is None else _c(size % unroll)
             values = _counted_loop(b, rest, values, lambda t, acc: step(b.add(done, t), acc))
         return values
 
@@ -296,7 +308,7 @@ def _meet(o: _Operands, rows: int, steps: int) -> bool:
 
     LLVM keeps it in a register from the one to the other, which is no gain where none is left beside the sums.
     """
-    row, step = _known(o.a_rs), _known(o.a_cs)
+    row, step = _known(o.a_rs) or o.like_rs, _known(o.a_cs)
     if not row or step is None:
         return row is None or step is None
     return any(step * u % row == 0 and 0 < abs(step * u // row) < rows for u in range(1, steps))
@@ -415,16 +427,6 @@ def type_gemm(*args: Any) -> Any:
     return signature(types.none, *keep)
 
 
-def _parts_of(kind: Buf) -> Buf:
-    """The floats that a buffer of complex numbers consists of."""
-    return Buf("float32" if kind.dtype == "complex64" else "float64", kind.scope, min(kind.align, 8))
-
-
-def is_shallow(m: int | None, n: int | None, k: int | None, levels: int = 0) -> bool:
-    """True for blocks with so few products to a sum that storing the sums takes the time."""
-    return m is not None and n is not None and k is not None and not levels and k <= SHALLOW
-
-
 def _asks_ahead(m: int | None, n: int | None, k: int | None, panel: int, rows: int, has_levels: bool) -> bool:
     """Whether panels of B follow each other and are long enough that the next one is fetched while one is multiplied."""
     return (m is None or m >= rows) and (n is None or n >= 2 * panel) and (k is None or k >= LONG) and not has_levels
@@ -440,7 +442,7 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
     is_complex = c_kind.dtype.startswith("complex")
     if is_complex:
         # Complex numbers are pairs of floats: the same product with every distance and the columns doubled.
-        a_kind, b_kind, c_kind = (_parts_of(x) for x in (a_kind, b_kind, c_kind))
+        a_kind, b_kind, c_kind = (parts_of(x) for x in (a_kind, b_kind, c_kind))
         pointer = value_type(c_kind).as_pointer()
         a, bb, c = (b.bitcast(x, pointer) for x in (a, bb, c))
         n, a_off, a_rs, a_cs, b_off, b_panel, ldb, c_off, ldc = (
@@ -449,15 +451,12 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
         levels = [x if at % 3 == 0 else _times(b, x, 2) for at, x in enumerate(levels)]
         panel *= 2
     triples = tuple(zip(levels[::3], levels[1::3], levels[2::3], strict=True))
-    o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind, triples, is_complex)
-    target = current_target()
-    item_bytes = max(c_kind.item_bytes, 4) if c_kind.dtype in ("float16", "bfloat16") else c_kind.item_bytes
-    lanes = panel_lanes(panel, item_bytes)
-    vectors = panel // lanes
-    # Numbers of 8 and 16 bits are widened and rounded on the way: that takes registers, too.
-    spare = 2 if min(a_kind.item_bytes, b_kind.item_bytes, c_kind.item_bytes) >= 4 else 5
-    rows = max(1, min((target.vector_registers - vectors - spare) // vectors, 14))
-    known = _known(m), _known(n), _known(k)
+    likes = like_of(sig.args[2]), like_of(sig.args[5])
+    o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind, triples, is_complex, *likes)
+    lanes = panel_lanes(panel, sum_bytes(c_kind))
+    vectors, rows = panel // lanes, rows_of(sig.args)
+    like_m, like_n, like_k = (like_of(x) for x in sig.args[:3])
+    known = like_m or _known(m), like_n or _known(n), like_k or _known(k)
     asks_ahead = _asks_ahead(*known, panel, rows, bool(levels))
     last_panel = b.sub(b.sdiv(n, _c(panel)), _c(1))
 
@@ -492,7 +491,7 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
         if asked is not None and count == vectors and inside is None and mask is None:
             over_rows(b, m, rows, lambda height, row, t: tile(
                 count, at, mask, height, row, None if t is None else spread(p, t, *asked)
-            ))  # fmt: skip
+            ), like_m)  # fmt: skip
             return
         if asks_ahead and count == vectors and inside is None and mask is None:
             after = b.add(p, _c(1))
@@ -500,23 +499,10 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
             following = b.add(b_off, b.mul(after, b_panel))
         over_rows(b, m, rows, lambda height, row, t: tile(
             count, at, mask, height, row, None if following is None or t is None else _Ahead(following, t)
-        ))  # fmt: skip
+        ), like_m)  # fmt: skip
 
-    over_panels(b, n, panel, lanes, columns)
+    over_panels(b, n, panel, lanes, columns, like_n)
     return context.get_dummy_value()
 
 
-def is_written_out(kinds: Any) -> bool:
-    """True for blocks of floats that are added up in their own type: nothing is to be vectorised or converted.
-
-    How large they are may be found out at run time, and where they begin; steps from row to row are known.
-    """
-    elements = {k.dtype for k in kinds if isinstance(k, Buf)}
-    steps = [k for at, k in enumerate(kinds) if at > 2 and k is not types.boolean and not isinstance(kinds[at - 1], Buf)]
-    known = all(isinstance(k, types.Literal | Buf) for k in steps)
-    if not all(isinstance(k, types.IntegerLiteral) for k in kinds[:3]):  # few steps of k leave loops over rows to be seen through
-        known = known and (not isinstance(kinds[2], types.IntegerLiteral) or kinds[2].literal_value > SHORT)
-    return known and elements in ({"float32"}, {"float64"}) and current_target().has_fma
-
-
-register(gemm_block, type_gemm, outlined("gemm_block", lower_gemm, 3, is_written_out))
+register(gemm_block, type_gemm, outlined("gemm_block", lower_gemm, 3, is_written_out, alike))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from codegen.kernel import types
 from codegen.kernel.types import signature
-from codegen.lib.micro_kernels.contract import gemm_block, is_written_out, lower_gemm, type_gemm
+from codegen.lib.micro_kernels.contract import gemm_block, lower_gemm, type_gemm
+from codegen.lib.micro_kernels.gemm_kinds import alike, is_written_out
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 
@@ -37,6 +39,14 @@ def _type_ahead(*args: Any) -> Any:
     return signature(types.none, *kinds[: _ASKED.start], types.int64, types.int64, args[18], *kinds[_ASKED.start :])
 
 
+def _alike(kinds: Sequence[Any]) -> Sequence[Any]:
+    return alike(kinds, _ASKED.stop - _ASKED.start)
+
+
+def _is_written_out(kinds: Sequence[Any]) -> bool:
+    return is_written_out([*kinds[: _ASKED.start], *kinds[_ASKED.stop :]])
+
+
 def _lower_ahead(context: Any, b: Any, sig: Any, args: Any) -> Any:
     kinds, (ahead, part, _) = sig.args, args[_ASKED]
     parts = int(kinds[18].literal_value)
@@ -44,4 +54,4 @@ def _lower_ahead(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return lower_gemm(context, b, plain, [*args[: _ASKED.start], *args[_ASKED.stop :]], (ahead, part, parts))
 
 
-register(gemm_ahead, _type_ahead, outlined("gemm_ahead", _lower_ahead, 3, is_written_out))
+register(gemm_ahead, _type_ahead, outlined("gemm_ahead", _lower_ahead, 3, _is_written_out, _alike))

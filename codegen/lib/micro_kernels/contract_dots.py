@@ -21,8 +21,9 @@ from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, Value, constant
 from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, mask_of
-from codegen.lib.micro_kernels.contract import _convert, _narrow, _product_sum, _widen, is_written_out, load_vector, value_type
+from codegen.lib.micro_kernels.contract import _convert, _narrow, _product_sum, _widen, load_vector, value_type
 from codegen.lib.micro_kernels.contract_bytes import ByteDots, dot_instruction, is_of_bytes, pair_instruction
+from codegen.lib.micro_kernels.gemm_kinds import is_written_out
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target

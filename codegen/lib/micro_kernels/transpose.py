@@ -7,7 +7,7 @@ less in and out. Blocks of the same lines of memory follow each other, and the d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,8 +113,10 @@ class _Move:
             pointer = b.bitcast(b.gep(self.dst, [b.add(dst_at, b.mul(dst_ld, _c(j)))]), kind.as_pointer())
             tag(b.module, b.call(store, [row, pointer, align, mask]), self.dst_kind.scope)
 
-    def transpose(self, rows: Any, cols: Any, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any) -> None:
-        """dst[dst_at + c dst_ld + r] = src[src_at + r src_ld + c]."""
+    def transpose(
+        self, rows: Any, cols: Any, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any, like_cols: int | None = None
+    ) -> None:  # fmt: skip
+        """dst[dst_at + c dst_ld + r] = src[src_at + r src_ld + c]; after whole blocks as many are left as of `like_cols`."""
         b = self.b
         lanes = block_lanes(self.dst_kind.item_bytes)
         if self.dst_kind.dtype == "complex128" or lanes < 4:
@@ -138,17 +140,20 @@ class _Move:
 
             _for(b, col_count, lambda j: _for(b, row_count, lambda i: square(i, j)))
 
-        side = max(1, LINE_BYTES // (lanes * self.dst_kind.item_bytes))
+        side = _side(lanes, self.dst_kind.item_bytes)
         high, wide = _divide(b, whole_rows, side), _divide(b, whole_cols, side)
         blocks(_c(0), high, _c(0), wide, side)
         if side > 1:
             high, wide = _scaled(b, high, side), _scaled(b, wide, side)
             if (left := _minus(b, whole_rows, high)) is not None:
                 blocks(high, left, _c(0), whole_cols, 1)
-            if (left := _minus(b, whole_cols, wide)) is not None:
+            left = _minus(b, whole_cols, wide) if like_cols is None else _c(like_cols // lanes % side)
+            if left is not None:
                 blocks(_c(0), high, wide, left, 1)
         done_rows, done_cols = _scaled(b, whole_rows, lanes), _scaled(b, whole_cols, lanes)
         left_rows, left_cols = _minus(b, rows, done_rows), _minus(b, cols, done_cols)
+        if like_cols is not None:
+            left_cols = _c(like_cols % lanes) if like_cols % lanes else None
 
         def edge(r: Any, c: Any, height: Any, width: Any) -> None:
             self.part(*places(r, c), lanes, height, width)
@@ -179,6 +184,11 @@ class _Move:
             _for(b, _minus(b, c1, c0), one)
 
         _for(b, _minus(b, r1, r0), row)
+
+
+def _side(lanes: int, item_bytes: int) -> int:
+    """How many blocks of so many lanes one line of memory runs through."""
+    return max(1, LINE_BYTES // (lanes * item_bytes))
 
 
 def _divide(b: Any, x: Any, k: int) -> Any:
@@ -218,11 +228,29 @@ def transpose(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: An
 
 def _lower_transpose(context: Any, b: Any, sig: Any, args: Any) -> Any:
     rows, cols, src, src_off, src_ld, dst, dst_off, dst_ld = (_literal(v, t) for v, t in zip(args, sig.args, strict=True))
-    _Move(b, sig.args[2], src, sig.args[5], dst).transpose(rows, cols, src_off, src_ld, dst_off, dst_ld)
+    like = sig.args[1].like if isinstance(sig.args[1], types.IntegerLike) else None
+    _Move(b, sig.args[2], src, sig.args[5], dst).transpose(rows, cols, src_off, src_ld, dst_off, dst_ld, like)
     return context.get_dummy_value()
 
 
-register(transpose, _typer(8, (2, 5)), outlined("transpose", _lower_transpose, extents=2))
+def _alike(kinds: Sequence[Any]) -> Sequence[Any]:
+    """The types of ``transpose``'s arguments with those as integers that make little difference to its code.
+
+    That is where blocks begin, how long the source's rows are, and how many blocks its columns make, but for what is left over.
+    """
+    found, item_bytes = list(kinds), kinds[5].item_bytes
+    found[3] = found[6] = types.int64
+    lanes = block_lanes(item_bytes)
+    every = lanes * _side(lanes, item_bytes)
+    cols = getattr(kinds[1], "literal_value", None)
+    if cols is not None and cols >= 2 * every and lanes >= 4 and kinds[5].dtype != "complex128":
+        found[1] = types.IntegerLike(2 * every + cols % every)
+        if isinstance(kinds[4], types.Literal) and kinds[4].literal_value >= cols:
+            found[4] = types.int64
+    return found
+
+
+register(transpose, _typer(8, (2, 5)), outlined("transpose", _lower_transpose, extents=2, alike=_alike))
 
 
 def copy_rows(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: Any, dst_off: int, dst_ld: int) -> None:

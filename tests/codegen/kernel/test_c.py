@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -129,6 +130,37 @@ def text_of(body: str) -> str:
     return made[made.index("void kernel") :]
 
 
+BY_COMPARATOR = """func.func @main(%x: tensor<3x70xf64>) -> tensor<3x70xf64> {
+  %r = "stablehlo.sort"(%x) ({ ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+    %p = stablehlo.abs %a : tensor<f64>
+    %q = stablehlo.abs %b : tensor<f64>
+    %c = stablehlo.compare LT, %p, %q : (tensor<f64>, tensor<f64>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1> }) {dimension = 1 : i64, is_stable = true} : (tensor<3x70xf64>) -> tensor<3x70xf64>
+  return %r : tensor<3x70xf64> }"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("count", [1, 2, 70])
+def test_merge_sorts_have_a_form_in_c(count: int) -> None:
+    """Runs of a width that doubles: a range with such a step has no form."""
+    module = hlo.parse(BY_COMPARATOR.replace("70", str(count)))
+    c = CCompiler()
+    x = np.random.default_rng(1).integers(-9, 9, (3, count)).astype(np.float64)
+    (found,) = codegen.compile(module, target=c)(x)
+    np.testing.assert_array_equal(found, np.take_along_axis(x, np.argsort(np.abs(x), 1, kind="stable"), 1))
+    assert len(c.sources) == 1
+
+
+def test_constants_of_vectors_may_be_arguments_of_macros() -> None:
+    """A choice between two constant vectors was `tw_select(c, (v4){1, 1, 1, 1}, …)`: a macro of nine arguments."""
+    kind = ir.VectorType(ir.IntType(32), 4)
+    function = ir.Function(ir.Module(), ir.FunctionType(kind, [ir.IntType(1)]), "chosen")
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.ret(builder.select(function.args[0], ir.Constant(kind, [1, 2, 3, 4]), ir.Constant(kind, [0] * 4)))
+    made = c_function(function, "chosen", "v4i", Types())
+    assert "tw_select(" in made and re.search(r"\(\(\w+\)\{1, 2, 3, 4\}\), \(\(\w+\)\{0, 0, 0, 0\}\)\)", made), made
+
+
 def test_loops_declare_their_counters_and_blocks_what_they_alone_use() -> None:
     first = "for t in range(begin, end):\n    v = x[t]\n    for i in range(t, 8, 2):\n        y[i] = v"
     made = text_of(f"{first}\nfor i in range(8):\n    y[i] = x[i]")
@@ -149,6 +181,12 @@ def test_loops_declare_their_counters_and_blocks_what_they_alone_use() -> None:
 def test_a_counter_that_the_body_changes_and_a_range_that_it_changes() -> None:
     made = text_of("n = end\nfor k in range(n):\n    n = n - 1\n    k = k * 2\n    y[k] = x[n]")
     assert "for (int64_t k_at = 0, k_stop = n; k_at < k_stop; k_at += 1) {\n        k = k_at;" in made
+
+
+def test_negative_numbers_are_shifted_as_unsigned_ones() -> None:
+    """The compiler's checks of behavior: `left shift of negative value`, of the keys of a selection."""
+    made = text_of("n = end - 9\ny[(n << 2) & 7] = x[0]")
+    assert "(int64_t)((uint64_t)n << 2)" in made, made
 
 
 def test_names_of_c_are_nobodys() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 import codegen
 import hlo
-from codegen.call.program.assembly import Assembly, below
-from codegen.call.program.nodes import Compute
+from codegen.call.program.assembly import Assembly
+from codegen.call.program.nodes import Compute, below
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.kernel.ir import Binary, Break, Call, For, Kernel, Load, Name, Number, Parameter, Store
 from codegen.kernel.parse import NotAKernel, parse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from codegen.launcher import memory, native_threads
 from codegen.launcher.launch import Plan, Step
 from codegen.launcher.native_threads import default_threads
-from codegen.native.jit import compile_kernel
+from codegen.native.jit import CompiledKernel, compile_kernel
 from codegen.native.signature import KernelSignature, Param, Scratch
 from tests.threads import needs_fork
 
@@ -41,6 +42,19 @@ THROUGH_SCRATCH = compile_kernel(
         (Param("x", "float64", 8), Param("y", "float64", 8)), (Scratch("s", "float64", 0), Scratch("t", "float64", 512))
     ),
 )
+
+
+LEAVE = compile_kernel(
+    "def kernel(begin, end):\n    found = words(begin)\n"
+    "    found[0] = current_cpu()\n    leave_cpu(found[0])\n    found[1] = current_cpu()\n",
+    KernelSignature(()),
+)
+
+
+def enter(kernel: CompiledKernel, record: np.ndarray) -> None:
+    ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(kernel.entry)(
+        record.ctypes.data, 0, None, None
+    )
 
 
 def _addresses(*arrays: np.ndarray) -> np.ndarray:
@@ -149,7 +163,7 @@ def test_a_forked_child_starts_its_own_workers() -> None:
 SCRIPT = """
 import os, sys, threading
 import numpy as np
-from codegen.native.jit import compile_kernel
+from codegen.native.jit import CompiledKernel, compile_kernel
 from codegen.native.signature import KernelSignature, Param
 from codegen.launcher.launch import Plan, Step
 kernel = compile_kernel({source!r}, KernelSignature((Param("x", "float64", 8), Param("y", "float64", 8))))
@@ -172,3 +186,24 @@ def test_the_interpreter_exits_cleanly(more: str) -> None:
     for _ in range(3 if more else 1):  # by chance only where a thread is at work
         done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are moved on Linux alone")
+def test_a_thread_leaves_a_cpu_and_may_come_back() -> None:
+    """It goes on on another CPU where there is one that it may use, and may use the same ones as before."""
+    found = np.zeros(2, np.int64)
+    before = os.sched_getaffinity(0)
+    moves = 0
+    for _ in range(200):  # (the system may move it back before it looks)
+        enter(LEAVE, found)
+        assert set(found.tolist()) <= before
+        moves += found[0] != found[1]
+        assert os.sched_getaffinity(0) == before
+    assert bool(moves) == (len(before) > 1)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        enter(LEAVE, found)
+        assert found.tolist() == [min(before)] * 2
+        assert os.sched_getaffinity(0) == {min(before)}
+    finally:
+        os.sched_setaffinity(0, before)

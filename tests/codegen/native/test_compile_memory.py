@@ -114,7 +114,7 @@ def test_modules_in_a_circle_are_freed_once() -> None:
     """The collector finalises a module's context before the module, in the order in which they were made; freed twice, the module
     ended the process. What an error's frames hold is such a circle."""
     for _ in range(20):
-        circle: list[object] = [native._parsed("define void @f() { ret void }")]
+        circle: list[object] = [native.parsed("define void @f() { ret void }")]
         circle.append(circle)
         del circle
         assert gc.collect()

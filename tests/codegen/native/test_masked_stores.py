@@ -38,7 +38,7 @@ define void @entry(ptr %q, ptr %p) {{
 def test_the_code_writes_the_lane_and_nothing_behind_it(wide: str, narrow: str, bits: int, lane: int) -> None:
     lower.initialise()
     module = llvm.parse_assembly(store_of(8, wide, narrow, [k == lane for k in range(8)]))
-    text = lower.emit_assembly(module, Target.named("avx512"))
+    text = lower.emit_assembly(lower.ready(module), Target.named("avx512"))
     stores = [line.split()[0] for line in text.splitlines() if re.search(r",\s+-?\d*\(%rsi\)$", line)]
     assert stores in ({32: [["movl"], ["vmovd"], ["vpextrd"], ["vmovss"], ["vextractps"]],
                        16: [["movw"], ["vpextrw"]], 8: [["movb"], ["vpextrb"]]}[bits]), text  # fmt: skip
@@ -73,3 +73,16 @@ def test_rows_of_one_element_more_than_a_vector_leave_the_next_row_alone(wide: s
     executable = codegen.compile(module, threads=2)
     for _ in range(5):
         np.testing.assert_array_equal(executable(x)[0], wanted)
+
+
+SINGLE_LANE = re.compile(r"@llvm\.masked\.store\..*<(?:i1 false, )*i1 true(?:, i1 false)*>\)")
+
+
+@ON_X86
+def test_what_is_built_holds_no_such_store_whoever_emits_it() -> None:
+    """Files of programs are emitted by a target machine of their own (`codegen.ship.linkable`)."""
+    (kernel,) = codegen.compile(hlo.parse(CONVERTED.format(n=9, wide="i64", narrow="i32"))).kernels
+    signature, target = kernel.compiled.signature, Target.named("avx512")
+    module = lower.build(kernel.source, "<kernel>", signature, "entry", target, {}, kernel.statements)
+    assert "one.lane" in str(module)
+    assert not SINGLE_LANE.search(str(module))

@@ -210,6 +210,24 @@ def test_windows_choose_an_element(
     compare(text, x, rng.integers(-9, 10, counts).astype(np.float32), np.float32(0.5))
 
 
+def test_nothing_is_scattered_without_a_source() -> None:
+    """No window, no update: the initial value, or the inputs, as they are."""
+    text = """func.func @main(%x: tensor<1x8xf32>, %s: tensor<0x4xf32>, %i: tensor<f32>) -> tensor<1x8xf32> {
+      %r = "stablehlo.select_and_scatter"(%x, %s, %i) ({ ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %c = stablehlo.compare GE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %c : tensor<i1> }, { ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %c = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %c : tensor<f32> })
+        {window_dimensions = array<i64: 2, 2>, window_strides = array<i64: 1, 2>}
+        : (tensor<1x8xf32>, tensor<0x4xf32>, tensor<f32>) -> tensor<1x8xf32>
+      return %r : tensor<1x8xf32> }"""
+    compare(text, np.ones((1, 8), np.float32), np.zeros((0, 4), np.float32), np.float32(2.5))
+    dimensions = "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1"
+    text = SCATTER.format(s="12x9", i="0x1", u="0x9", d=dimensions, body=MIXED)
+    x = np.arange(108, dtype=np.float32).reshape(12, 9)
+    compare(text, x, np.zeros((0, 1), np.int32), np.zeros((0, 9), np.float32))
+
+
 @pytest.mark.parametrize("lower", ["true", "false"])
 @pytest.mark.parametrize("left", ["true", "false"])
 @pytest.mark.parametrize("transpose", ["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"])

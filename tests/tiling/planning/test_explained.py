@@ -219,6 +219,41 @@ def test_shared_elements_are_shared() -> None:
     assert shared_element(root, module.root.operands[0], [8, 3]) is None
 
 
+def residual(layers: int) -> str:
+    """Images of 28 x 28 with 64 channels through 3 x 3 windows, each twice, added to what they are made of."""
+    body, x = "", "%x"
+    for k in range(2 * layers):
+        source = "%x" if k == 0 else f"%m{k - 1}"
+        body += (
+            f"%c{k} = stablehlo.convolution({source}, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{stride = [1, 1],"
+            " pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}"
+            " : (tensor<1x28x28x64xf32>, tensor<3x3x64x64xf32>) -> tensor<1x28x28x64xf32>\n"
+        )
+        added = f"%c{k}"
+        if k % 2:
+            body += f"%a{k} = stablehlo.add %c{k}, {x} : tensor<1x28x28x64xf32>\n"
+            added, x = f"%a{k}", f"%m{k}"
+        body += f"%m{k} = stablehlo.tanh {added} : tensor<1x28x28x64xf32>\n"
+    image, weights = "tensor<1x28x28x64xf32>", "tensor<3x3x64x64xf32>"
+    return f"func.func @main(%x: {image}, %w: {weights}) -> {image} {{\n{body}return {x} : {image}\n}}"
+
+
+def test_witnesses_are_looked_for_inside_of_two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind them lies the rest of the program: a network of 18 layers with windows was not explained in two minutes."""
+    from tiling.planning import reasons
+
+    seen: list[int] = []
+    maps_from = reasons.maps_from
+    monkeypatch.setattr(reasons, "maps_from", lambda *x: (found := maps_from(*x), seen.append(len(found)))[0])
+    most = []
+    for layers in (2, 6):
+        seen.clear()
+        text = tiling.plan(hlo.parse(residual(layers)), machine=MACHINE, supports=codegen.supports).explain()
+        assert "times over: its element" in text
+        most.append(max(seen))
+    assert most[0] == most[1]
+
+
 ALONE = """func.func @main(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
   %a = stablehlo.tanh %x : tensor<64x128xf32>
   %s = "stablehlo.sort"(%a) ({

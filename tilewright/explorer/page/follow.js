@@ -8,9 +8,11 @@ class Follow {
     this.runtimes = new Map(); // "op:operand:name" -> the value that was chosen by hand
     this.users = data.values.map(() => []);
     this.makers = data.values.map(() => -1);
+    this.captors = data.values.map(() => []); // the loops and branches that read a value inside of them
     data.ops.forEach((op, k) => {
       op.operands.forEach((v, n) => this.users[v].push([k, n]));
       op.results.forEach((v) => (this.makers[v] = k));
+      op.captured.forEach((v) => this.captors[v].push(k));
     });
   }
 

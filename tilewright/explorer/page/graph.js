@@ -8,13 +8,19 @@ class Graph {
     this.app = app;
     this.svg = svg;
     this.grouping = "steps";
-    this.closed = new Set();
     this.constants = false; // whether ops without operands have boxes
+    this.begin();
+    this.pointer();
+  }
+
+  // A program that was not shown before: boxes of long ones are closed.
+  begin() {
+    this.closed = new Set();
     this.chosen = null;
+    this.lastLit = new Set();
     this.view = null;
     this.group();
-    if (app.data.ops.length > 40) this.groups.forEach((g) => this.closed.add(g.key));
-    this.pointer();
+    if (this.app.data.ops.length > 40) this.groups.forEach((g) => this.closed.add(g.key));
   }
 
   // The boxes: {key, title, kind, ops}; arguments are boxes of their own.
@@ -72,7 +78,7 @@ class Graph {
     const { data, follow } = this.app, { ops, values } = data;
     const keys = this.groups.map((g) => g.key), by = new Map(this.groups.map((g) => [g.key, g]));
     const feeding = new Map(keys.map((key) => [key, new Set()])), order = new Map(keys.map((key, k) => [key, k]));
-    this.groups.forEach((g) => g.ops.forEach((k) => ops[k].operands.forEach((v) => {
+    this.groups.forEach((g) => g.ops.forEach((k) => [...ops[k].operands, ...ops[k].captured].forEach((v) => {
       const from = this.homeOf.get(follow.makers[v])?.key;
       // Scopes may feed each other: what comes first in the program stands above.
       if (from && order.get(from) < order.get(g.key)) feeding.get(g.key).add(from);
@@ -82,7 +88,7 @@ class Graph {
     keys.forEach((key) => rows.set(level.get(key) + 1, [...(rows.get(level.get(key) + 1) || []), key]));
     const inner = new Map(keys.map((key) => [key, this.inner(by.get(key))]));
     const given = values.map((v, k) => k).filter((k) => values[k].kind === "argument");
-    const shownArguments = given.filter((v) => follow.users[v].length || data.results.includes(v)).slice(0, 24);
+    const shownArguments = given.filter((v) => follow.users[v].length || follow.captors[v].length || data.results.includes(v)).slice(0, 24);
     // Many arguments stand in several rows, above all others.
     for (let k = 0; k * 5 < shownArguments.length; k++) rows.set(k - 1000, shownArguments.slice(5 * k, 5 * k + 5).map((v) => `value ${v}`));
     shownArguments.forEach((v) => inner.set(`value ${v}`, { wide: OP_WIDE, high: OP_HIGH, places: new Map() }));
@@ -160,7 +166,10 @@ class Graph {
       const op = this.app.data.ops[k], result = this.app.data.values[op.results[0]];
       const name = op.name.replace(/^stablehlo\.|^chlo\./, "");
       const words = `${name} %${result?.name ?? ""}: ${result?.type ?? "no result"}`;
-      this.nodes.set(`op ${k}`, this.button(this.tops, "op", x + ox, y + oy, OP_WIDE, OP_HIGH, `${name} %${result?.name ?? ""}`, words, () => this.app.chooseOp(k)));
+      const inside = op.inside.length ? "↳ " : "", more = op.inside.length ? `, with ${many(op.inside.length, "program")} inside` : "";
+      const node = this.button(this.tops, "op", x + ox, y + oy, OP_WIDE, OP_HIGH, `${inside}${name} %${result?.name ?? ""}`, words + more, () => this.app.chooseOp(k));
+      if (op.inside.length) node.addEventListener("dblclick", () => this.app.enter(op.inside[op.inside.length - 1]));
+      this.nodes.set(`op ${k}`, node);
     }
   }
 
@@ -174,7 +183,7 @@ class Graph {
 
   connect() {
     const { ops } = this.app.data, makers = this.app.follow.makers, seen = new Map();
-    ops.forEach((op, k) => op.operands.forEach((v) => {
+    ops.forEach((op, k) => [...op.operands, ...op.captured].forEach((v) => {
       const from = makers[v] >= 0 ? this.spot(makers[v]) : this.places.has(`value ${v}`) ? [...this.places.get(`value ${v}`).slice(0, 2), OP_WIDE, OP_HIGH] : null;
       const to = this.spot(k), id = `${from} ${to}`;
       if (!from || !to || String(from) === String(to)) return;

@@ -21,6 +21,8 @@ function table(head, rows) {
   return t;
 }
 
+const many = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+
 const colours = new Map();
 const colour = (name) => {
   if (!colours.has(name)) colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
@@ -30,23 +32,71 @@ const $ = (id) => document.getElementById(id);
 
 class App {
   constructor(data) {
+    this.whole = data; // the entry's program, and those of loops and branches in `regions`
     this.data = data;
+    this.program = 0;
     this.follow = new Follow(data);
     this.op = null;
     this.value = null;
     this.element = null;
     this.grids = new Map();
-    $("title").textContent = `${data.title}: ${data.ops.length} ops, ${data.steps.length} steps`;
     this.theme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
     this.graph = new Graph(this, $("drawing"));
     this.tiles = new Tiles(this, $("tiles"));
+    this.plan = new PlanView(this, $("plan"));
     this.stages = new Stages(this, $("stages"));
+    this.programs();
     this.wire();
     this.graph.draw();
     this.view("elements");
-    const last = data.results.map((v) => this.follow.makers[v]).find((k) => k >= 0);
+    this.chooseFirst();
+  }
+
+  // ---------------------------------------------------------------- which program
+
+  // The choice of a program, where there are loops or branches: 0 is the entry's, k the k-th region.
+  programs() {
+    const { regions } = this.whole, select = $("program");
+    const depth = (k) => (k ? 1 + depth(regions[k - 1].around) : 0);
+    select.append(make("option", { value: 0 }, this.whole.name));
+    // A region stands below the program that it is in.
+    const below = (around) => regions.forEach((r, n) => {
+      if (r.around !== around) return;
+      select.append(make("option", { value: n + 1 }, `${"\u2003".repeat(depth(n + 1))}${r.name}`));
+      below(n + 1);
+    });
+    below(0);
+    $("programs").hidden = !regions.length;
+    this.title();
+  }
+
+  title() {
+    const { ops, steps } = this.data, within = this.program ? `, ${this.data.name}` : "";
+    $("title").textContent = `${this.whole.title}${within}: ${many(ops.length, "op")}, ${many(steps.length, "step")}`;
+  }
+
+  // Shows another program: that of a loop's or branch's region, or the one around.
+  enter(k, op = null) {
+    this.program = k;
+    this.data = k ? { ...this.whole, ...this.whole.regions[k - 1] } : this.whole;
+    this.follow = new Follow(this.data);
+    $("program").value = k;
+    this.title();
+    this.op = this.value = this.element = null;
+    $("direction").value = "reads";
+    this.graph.begin();
+    this.tiles.begin();
+    this.plan.built = this.stages.built = false;
+    this.graph.draw();
+    if (op === null) this.chooseFirst();
+    else this.chooseOp(op);
+    this.view(["elements", "tiles", "plan", "stages", "help"].find((id) => !$(id).hidden));
+  }
+
+  chooseFirst() {
+    const last = this.data.results.map((v) => this.follow.makers[v]).find((k) => k >= 0);
     if (last !== undefined) this.chooseOp(last);
-    else if (data.values.length) this.chooseValue(0);
+    else if (this.data.values.length) this.chooseValue(0);
   }
 
   // ---------------------------------------------------------------- what is chosen
@@ -90,12 +140,18 @@ class App {
     const box = $("maps"), title = $("runtimes");
     box.replaceChildren();
     title.replaceChildren();
-    if (this.op === null) return box.append(make("p", { class: "dim" }, "An argument: nothing is read to have it."));
+    if (this.op === null) {
+      box.append(make("p", { class: "dim" }, this.data.values[this.value].kind === "constant" ? "A constant." : "An argument: nothing is read to have it."));
+      return this.fromOutside(box);
+    }
     const op = this.data.ops[this.op], name = (v) => `%${this.data.values[v].name}`;
     const sliders = new Map();
+    this.placed(box, op);
     op.results.forEach((r, i) => op.operands.forEach((v, n) => {
       const numbers = op.reads[i][n] || [];
       const card = make("div", { class: "map" }, make("h3", {}, `${name(r)} reads ${name(v)}: ${this.data.values[v].type}`));
+      const why = this.between(v, op);
+      if (why) card.append(make("p", { class: "dim", "data-why": "" }, why));
       if (!numbers.length) card.append(make("p", { class: "dim" }, "Nothing."));
       for (const k of numbers) {
         const m = this.data.maps[k];
@@ -122,6 +178,45 @@ class App {
       });
       title.append(make("label", {}, `${rt} of ${of}${label ? ` (the value of %${label})` : ""} in [${low}, ${high}] `, slider, said), make("br"));
     }
+  }
+
+  // Which kernel an op is in, and the programs inside it.
+  placed(box, op) {
+    const step = this.data.steps[op.step], again = this.data.steps.filter((s, k) => k !== op.step && s.ops.includes(this.op));
+    const words = !step ? (op.operands.length ? "In no kernel." : "A constant: part of the kernels that read it.")
+      : `In ${step.name}${step.ops.length > 1 ? ` with ${step.ops.length - 1} other op${step.ops.length > 2 ? "s" : ""}` : ""}${step.summary ? `: ${step.summary}` : ""}.`;
+    const line = make("p", { class: "dim", id: "placed" }, words + (again.length ? ` Computed again in ${again.map((s) => s.name).join(", ")}.` : ""));
+    box.append(line);
+    if (!op.inside.length) return;
+    const bar = make("p", { id: "inside" }, "Inside: ");
+    for (const k of op.inside) {
+      const r = this.whole.regions[k - 1], b = make("button", {}, `open ${r.name} (${many(r.ops.length, "op")})`);
+      b.addEventListener("click", () => this.enter(k));
+      bar.append(b, " ");
+    }
+    box.append(bar);
+  }
+
+  // Why an operand comes through memory: the reason of the two kernels.
+  between(v, op) {
+    const from = this.data.steps[this.data.ops[this.follow.makers[v]]?.step], to = this.data.steps[op.step];
+    if (!from || !to || from === to) return "";
+    const edge = this.data.edges.find(([a, b]) => a === from.name && b === to.name);
+    return edge ? `through memory, ${from.name} → ${to.name}: ${edge[5]}${edge[6] ? ` (${edge[6]})` : ""}` : `through memory, ${from.name} → ${to.name}`;
+  }
+
+  // What an argument of a loop's body is: a value of the program around, and what the turn before made.
+  fromOutside(box) {
+    if (!this.program) return;
+    const region = this.data, outer = region.around ? this.whole.regions[region.around - 1] : this.whole;
+    const name = this.data.values[this.value].name, pair = region.outside.find(([v]) => v === this.value);
+    const carried = region.carries.find(([argument]) => argument === name);
+    const words = [];
+    if (pair) words.push(`${carried ? "In the first turn it is" : "It is"} %${outer.values[pair[1]].name} of ${outer.name}.`);
+    if (carried) words.push(`Later it is %${carried[1]} of the turn before (${carried[2]}).`);
+    const out = make("button", {}, `go to ${outer.name}`);
+    out.addEventListener("click", () => this.enter(region.around, region.op));
+    box.append(make("p", { id: "outside" }, `${words.join(" ")} `, out));
   }
 
   copy(text, button) {
@@ -179,6 +274,7 @@ class App {
     }
     $("grids").append(...shown.map((w) => this.grids.get(w).card));
     const verb = backward ? "reads" : "feeds";
+    if (!backward) for (const k of this.follow.captors[v]) words.push(`what is inside %${values[this.data.ops[k].results[0]]?.name ?? "a loop"}`);
     $("said").textContent = `%${values[v].name}[${Shape.index(element, shape).join(", ")}] ${verb} ${words.slice(0, 8).join("; ") || "nothing"}${words.length > 8 ? `; and ${words.length - 8} more arrays` : ""}`;
     if (pointed === null && document.activeElement !== $("index")) $("index").value = Shape.index(element, shape).join(", ");
     this.graph.light(new Set(order.filter((w) => found.get(w).elements.size || w === v)));
@@ -211,7 +307,7 @@ class App {
   // ---------------------------------------------------------------- views, theme, keys
 
   view(name) {
-    for (const id of ["elements", "tiles", "stages", "help"]) {
+    for (const id of ["elements", "tiles", "plan", "stages", "help"]) {
       $(id).hidden = id !== name;
       $(`tab-${id}`).setAttribute("aria-selected", id === name);
     }
@@ -219,6 +315,7 @@ class App {
     if (name === "tiles" && !this.tiles.built) this.tiles.build();
     else if (name === "tiles") this.tiles.show();
     if (name !== "tiles") this.tiles.stop();
+    if (name === "plan") this.plan.build();
     if (name === "stages" && !this.stages.built) this.stages.build();
     if (name === "elements" && this.value !== null) this.relight();
   }
@@ -230,7 +327,7 @@ class App {
   }
 
   wire() {
-    for (const id of ["elements", "tiles", "stages", "help"]) $(`tab-${id}`).addEventListener("click", () => this.view(id));
+    for (const id of ["elements", "tiles", "plan", "stages", "help"]) $(`tab-${id}`).addEventListener("click", () => this.view(id));
     $("theme").addEventListener("click", () => this.theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
     $("direction").addEventListener("change", () => this.rebuild());
     $("depth").addEventListener("change", () => this.rebuild());
@@ -240,6 +337,7 @@ class App {
       this.graph.group();
       this.graph.draw();
     });
+    $("program").addEventListener("change", () => this.enter(Number($("program").value)));
     $("fold").addEventListener("click", () => { this.graph.groups.forEach((g) => this.graph.closed.add(g.key)); this.graph.view = null; this.graph.draw(); });
     $("unfold").addEventListener("click", () => { this.graph.closed.clear(); this.graph.view = null; this.graph.draw(); });
     $("constants").addEventListener("change", () => {
@@ -253,7 +351,7 @@ class App {
     $("find").addEventListener("change", () => this.find($("find").value.trim().replace(/^%/, "")));
     document.addEventListener("keydown", (e) => {
       if (["INPUT", "SELECT", "TEXTAREA"].includes(e.target.tagName) || e.ctrlKey || e.metaKey || e.altKey) return;
-      const views = { 1: "elements", 2: "tiles", 3: "stages", 4: "help" };
+      const views = { 1: "elements", 2: "tiles", 3: "stages", 4: "plan", 5: "help" };
       if (views[e.key]) this.view(views[e.key]);
       else if (e.key === "t") $("theme").click();
       else if (e.key === "+") this.graph.zoom(0.8);
@@ -276,9 +374,15 @@ class App {
   }
 
   find(text) {
-    const { ops, values } = this.data;
-    const k = ops.findIndex((op) => op.results.some((v) => values[v].name === text));
-    const other = k >= 0 ? k : ops.findIndex((op) => op.name.includes(text) || op.results.some((v) => values[v].name.includes(text)));
+    const among = ({ ops, values }) => {
+      const k = ops.findIndex((op) => op.results.some((v) => values[v].name === text));
+      return k >= 0 ? k : ops.findIndex((op) => op.name.includes(text) || op.results.some((v) => values[v].name.includes(text)));
+    };
+    const other = among(this.data);
+    if (other < 0) {
+      const programs = [this.whole, ...this.whole.regions], k = programs.findIndex((p) => among(p) >= 0);
+      if (k >= 0) return this.enter(k, among(programs[k]));
+    }
     if (other < 0) { $("said").textContent = `no op or value called ${text}`; return; }
     if (this.graph.homeOf.has(other)) this.graph.centre(other);
     this.chooseOp(other);

@@ -5,9 +5,16 @@ class Tiles {
   constructor(app, section) {
     this.app = app;
     this.section = section;
+    this.timer = null;
+    this.begin();
+  }
+
+  begin() {
+    this.stop();
+    this.built = false;
+    const { app } = this;
     this.kernels = app.data.steps.map((s, k) => k).filter((k) => app.data.steps[k].kind === "kernel");
     this.kernel = this.kernels[0] ?? null;
-    this.timer = null;
   }
 
   choose(step) {
@@ -67,9 +74,14 @@ class Tiles {
     this.show();
   }
 
+  // Kernels of loops' bodies are planned once.
+  others(step) {
+    return (this.app.program === 0 && this.app.data.others[step.name]) || [];
+  }
+
   // The plans with other tiles: what each would cost, and its loops.
   choices(step) {
-    const others = this.app.data.others[step.name] || [], best = Math.min(...others.map((o) => o.seconds));
+    const others = this.others(step), best = Math.min(...others.map((o) => o.seconds));
     const all = make("div", { id: "tile-choices" }), loops = make("pre", { id: "tile-loops" }, step.loops);
     this.cost = make("p", { id: "tile-cost", role: "status" }, step.estimate);
     all.append(this.cost);
@@ -82,7 +94,7 @@ class Tiles {
           this.at = 0;
           this.show();
         });
-        return [b, `${(o.seconds * 1e6).toPrecision(4)} µs${o.seconds === best ? ", the least" : ""}`, o.tasks, bytes(o.scratch)];
+        return [b, `${duration(o.seconds)}${o.seconds === best ? ", the least" : ""}`, o.tasks, bytes(o.scratch)];
       }));
       all.append(make("p", { class: "dim" }, "Planned with other tiles; click to see them."), t);
     }
@@ -92,7 +104,7 @@ class Tiles {
 
   // The plan of the sizes that are shown, where there is one.
   planned() {
-    const step = this.app.data.steps[this.kernel], others = this.app.data.others[step.name] || [];
+    const step = this.app.data.steps[this.kernel], others = this.others(step);
     const own = step.tiles.length === this.sizes.length && this.sizes.every((n, k) => n === step.tiles[k]);
     const found = others.find((o) => o.tiles.length === this.sizes.length && this.sizes.every((n, k) => n === o.tiles[k]));
     const plan = own ? step : found;
