@@ -13,7 +13,7 @@ from codegen.source.two_looks import read_again, second_look
 from codegen.source.values import ValueWriter
 from codegen.source.writer import NotCompilable, Writer
 from hlo.errors import Declined
-from tiling.loops.element_ir import Node, Renamer, node_variables
+from tiling.loops.element_ir import Node, node_variables
 from tiling.loops.ir import FoldStep, LoopKind, Nest, Segment
 
 __all__ = ["NestEmitter"]
@@ -123,7 +123,7 @@ class NestEmitter(ValueWriter):
         """What a fold takes in a step: the factors of a product, or with several rows at a time one value for each."""
         if self.rows == 1:
             return f.factors(product)
-        return rows_of(self.nest, f.nodes, lambda at: Renamer(at, self.phase.schedule.ranges, {}), self.rows)
+        return [x.nodes[0] for x in rows_of(self.nest, f, self.phase.schedule.ranges)]
 
     def _combine(self, f: FoldStep, nodes: Sequence[Node], into: Sequence[str], body: list[str]) -> None:
         source = self.fold_source(f)

@@ -280,6 +280,7 @@ class OnlineLowering(Lowering):
                 inside += self._scaled(plan)
             else:
                 (after if plan.stage in later else before).extend(self.emit(plan))
+        self.collect_contractions()
         main = Phase(tuple(self.tiles), (*before, self._loop(inside), *after))
         if self.online.ends is not None and self.online.masks is not None:
             main = self._flagged(main, self.online.masks)
