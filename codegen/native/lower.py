@@ -299,12 +299,9 @@ def _link(module: Any, library: Any, seen: list[Any], top: bool) -> None:
 
 def _internalise(module: Any, symbol: str) -> None:
     """Keep one entry point; everything else may be inlined and dropped."""
-    for function in module.functions:
-        if not function.is_declaration and function.name != symbol:
-            function.linkage = "internal"
-    for variable in module.global_variables:
-        if not variable.is_declaration:
-            variable.linkage = "internal"
+    for x in (*module.functions, *module.global_variables):
+        if not x.is_declaration and x.name != symbol:
+            x.linkage = "internal"
 
 
 def _entry(arguments: Sequence[Any], signature: KernelSignature, symbol: str, target: Target) -> tuple[Any, list[Any]]:
@@ -335,8 +332,8 @@ def _entry(arguments: Sequence[Any], signature: KernelSignature, symbol: str, ta
             frame = builder.alloca(ir.ArrayType(i8, piece.stack_bytes))
             frame.align = 64
             values.append(builder.bitcast(frame, pointer))
-            continue
-        values.append(builder.gep(scratch, [ir.Constant(i64, piece.offset_bytes)]))
+        else:
+            values.append(builder.gep(scratch, [ir.Constant(i64, piece.offset_bytes)]))
     return builder, [
         value if kind is types.int64 else builder.bitcast(value, CONTEXT.get_value_type(kind))
         for value, kind in zip(values, arguments, strict=True)

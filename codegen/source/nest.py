@@ -13,7 +13,7 @@ from codegen.source.two_looks import read_again, second_look
 from codegen.source.values import ValueWriter
 from codegen.source.writer import NotCompilable, Writer
 from hlo.errors import Declined
-from tiling.loops.element_ir import Node, Renamer, node_variables
+from tiling.loops.element_ir import Node, node_variables
 from tiling.loops.ir import FoldStep, LoopKind, Nest, Segment
 
 __all__ = ["NestEmitter"]
@@ -65,28 +65,21 @@ class NestEmitter(ValueWriter):
             self._initialise()
         self.write(bodies)
 
-    def write(self, bodies: Sequence[tuple[Segment, list[str]]]) -> None:
-        out, depth = self.phase.out, self.phase.out.depth
-        depths = [depth]
-        if self.depth:
-            out.extend(self.lines[0])
-        for k, loop in enumerate(self.nest.loops[:-1]):
-            self.open(out, loop, loop.lower, loop.upper)
-            depths.append(out.depth)
-            out.extend(self.lines[k + 1])
-        for segment, body in bodies:
-            here = out.depth
-            if self.depth:
-                if not body:
-                    continue
-                self.open(out, self.nest.loops[-1], segment.lower, segment.upper)
+    def write(self, bodies: Sequence[tuple[Segment, list[str]]], level: int = 0) -> None:
+        """The lines from a level on: its own, the loop in it with all that is inside, and what comes after that."""
+        out, depth, loops = self.phase.out, self.phase.out.depth, self.nest.loops
+        if loops:
+            out.extend(self.lines[level])
+        if level < len(loops) - 1:
+            self.open(out, loops[level], loops[level].lower, loops[level].upper)
+            self.write(bodies, level + 1)
+        for segment, body in bodies if level >= len(loops) - 1 else ():
+            if loops and body:
+                self.open(out, loops[-1], segment.lower, segment.upper)
             out.extend(body)
-            out.depth = here
-        depths.append(out.depth)
-        for k in range(self.depth, -1, -1):
-            out.depth = depths[min(k, len(depths) - 1)]
-            out.extend(self.after[k])
+            out.depth = depth
         out.depth = depth
+        out.extend(self.after[level])
 
     # ------------------------------------------------------------ folds
 
@@ -123,7 +116,7 @@ class NestEmitter(ValueWriter):
         """What a fold takes in a step: the factors of a product, or with several rows at a time one value for each."""
         if self.rows == 1:
             return f.factors(product)
-        return rows_of(self.nest, f.nodes, lambda at: Renamer(at, self.phase.schedule.ranges, {}), self.rows)
+        return [x.nodes[0] for x in rows_of(self.nest, f, self.phase.schedule.ranges)]
 
     def _combine(self, f: FoldStep, nodes: Sequence[Node], into: Sequence[str], body: list[str]) -> None:
         source = self.fold_source(f)

@@ -35,10 +35,7 @@ class PhaseWriter:
 
     def name(self, v: Var) -> str:
         """The variable's name in the source: the part before the stage's tag, numbered where another one around has it."""
-        known = self.variables.get(v)
-        if known is None:
-            known = self.variables[v] = _stem(v)
-        return known
+        return self.variables.setdefault(v, _stem(v))
 
     def expr(self, e: Expr) -> str:
         for v in e.variables:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from indexing.expr import Expr, Var, as_expr
-from tiling.loops.element_ir import Node, Renamer
-from tiling.loops.ir import Nest
+from indexing.expr import Interval, Var, as_expr
+from tiling.loops.element_ir import Renamer
+from tiling.loops.ir import FoldStep, Nest
 
 __all__ = ["joined", "rows_of"]
 
 
-def rows_of(nest: Nest, nodes: Sequence[Node], rename: Callable[[Mapping[Var, Expr]], Renamer], count: int) -> list[Node]:
-    """A fold's node for each of the rows of a step."""
-    variable = nest.loops[-2].variable
-    (node,) = nodes
-    return [node, *(rename({variable: as_expr(variable) + k}).node(node) for k in range(1, count))]
+def rows_of(nest: Nest, f: FoldStep, ranges: Mapping[Var, Interval]) -> list[FoldStep]:
+    """A nest's fold for each of the rows of a step: of those that the loop around the innermost one takes together."""
+    rows = nest.loops[-2]
+    shifts = (Renamer({rows.variable: as_expr(rows.variable) + k}, ranges, {}) for k in range(1, rows.together))
+    return [f, *map(f.rewritten, shifts)]
 
 
 def joined(word: str, values: Sequence[str], fresh: Callable[[], str]) -> tuple[list[str], str]:

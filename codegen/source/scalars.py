@@ -144,10 +144,10 @@ def order_key_source(value: str, element: ElementType) -> str:
     return f"total_order_key_{element.dtype.name}({value})" if element.bits <= 8 else f"total_order_key({value})"
 
 
-def _convert(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
-    target = op.results[0].tensor.element
-    assert isinstance(target, ElementType)
-    return convert_source(args[0], types[0], target)
+def _result(op: Op) -> ElementType:
+    element = op.results[0].tensor.element
+    assert isinstance(element, ElementType)
+    return element
 
 
 _SHORT = frozenset({"i1", "i2", "i4", "i8", "i16", "ui2", "ui4", "ui8", "ui16"})
@@ -158,15 +158,11 @@ def convert_source(value: str, source: ElementType, target: ElementType) -> str:
     if source == target:
         return value
     if source.is_complex and not target.is_complex:
-        value, source = f"real({value})", source.real
-        if source == target:
-            return value
+        return convert_source(f"real({value})", source.real, target)
     b = number_type(target)
     if target.is_float and target.bits <= 16:
-        wide = value
-        if not (source.is_float and source.bits <= 32):
-            wide = f"to_float32({value})" if source.name in _SHORT else f"to_float32_odd({value})"
-        return f"{rounding(target)}({wide})"
+        wide = f"to_float32({value})" if source.name in _SHORT else f"to_float32_odd({value})"
+        return f"{rounding(target)}({value if source.is_float and source.bits <= 32 else wide})"
     if target.is_integer and target.bits < 8:
         if source.is_float:
             low, high = default_storage_range(target)
@@ -225,8 +221,7 @@ def _reduce_precision(op: Op, args: Sequence[str], types: Sequence[ElementType])
 
 
 def _bitcast(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str | Declined:
-    target = op.results[0].tensor.element
-    assert isinstance(target, ElementType)
+    target = _result(op)
     if types[0].bits != target.bits:
         return Declined("bitcast_convert between elements of different widths")
     if types[0].is_complex:
@@ -282,7 +277,7 @@ SCALAR_CODE: dict[str, ScalarCode] = {
     },
     "compare": ScalarCode(_compare),
     "select": ScalarCode(_call("select"), NARROW),
-    "convert": ScalarCode(_convert, NARROW),
+    "convert": ScalarCode(lambda op, args, types: convert_source(args[0], types[0], _result(op)), NARROW),
     "bitcast_convert": ScalarCode(_bitcast, frozenset({HALF})),
     "reduce_precision": ScalarCode(_reduce_precision),
     "exponential": ScalarCode(_call("exp")),

@@ -7,10 +7,10 @@ for the one before. Otherwise the step before is read back from the result.
 from __future__ import annotations
 
 from codegen.source.fold import FoldSource
+from codegen.source.rows import rows_of
 from codegen.source.values import ValueWriter
-from indexing.expr import as_expr
 from tiling.loops.element_ir import Renamer
-from tiling.loops.ir import FoldStep, LoopKind
+from tiling.loops.ir import LoopKind
 
 __all__ = ["scan_body"]
 
@@ -20,11 +20,10 @@ def scan_body(emitter: ValueWriter, source: FoldSource) -> list[str]:
     nest, depth = emitter.nest, emitter.depth
     (fold,) = nest.folds
     innermost = nest.loops[-1].kind is LoopKind.SCAN
-    width = nest.loops[-2].together if innermost and len(nest.loops) > 1 else 1
+    together = innermost and len(nest.loops) > 1
     body: list[str] = []
     emitter.lines[depth] = body
-    for k in range(width):
-        f = _shifted(emitter, fold, k) if width > 1 else fold
+    for f in rows_of(nest, fold, emitter.phase.schedule.ranges) if together else [fold]:
         name = emitter.phase.fresh("a")
         emitter.use((*f.nodes, *f.inits))
         start = emitter.number(f.inits[0], depth - 1)
@@ -40,10 +39,3 @@ def scan_body(emitter: ValueWriter, source: FoldSource) -> list[str]:
         body += source.combine([name], values, emitter.phase.fresh)
         body.append(f"{at[0]} = {name}")
     return body
-
-
-def _shifted(emitter: ValueWriter, f: FoldStep, k: int) -> FoldStep:
-    """The fold `k` rows further down."""
-    row = emitter.nest.loops[-2].variable
-    rename = Renamer({row: as_expr(row) + k}, emitter.phase.schedule.ranges, {})
-    return FoldStep(f.values, f.buffers, rename.index(f.index), tuple(map(rename.node, f.nodes)), f.inits, f.op)

@@ -158,25 +158,27 @@ BEHAVIORS = (
             "tiling/contract_dots.py", "tiling/roles.py", "tiling/operands.py: -window_tile",
         ),
         (
+            # (The rows of a task and where they begin were passages of `run`, what the factors read one of two others.)
             "tiling/contract/panels.py: -Contraction._tile, -Contraction._for_few_rows, -Contraction._packs_weights,"
-            " -Contraction._rows_of_task, -Contraction._from_first_row, -Contraction._asks_ahead, -Contraction._stays_cached",
+            " -Contraction._asks_ahead, -Contraction._stays_cached, -Contraction._column_block",
             "tiling/contract/dots.py",
-            "tiling/contract/table.py: -_cost_of_block, -_cost_of_bytes, -_cost_of_dots, -_cost_of_pairs, -_sums_of_pairs,"
-            " -_block_of_bytes", "tiling/contract/micro_kernels.py: -_why",
-            "tiling/contract/roles.py: -Roles._addressed", "tiling/loops/micro_kernels.py",
+            "tiling/contract/table.py: -_cost_of_block, -_cost_of_bytes, -_cost_of_dots, -_sums_of_pairs, -_cost_of_pairs,"
+            " -_block_of_bytes",
+            "tiling/contract/micro_kernels.py: -_why", "tiling/contract/roles.py", "tiling/loops/micro_kernels.py",
             # In this group then, too; the file is one of copies.
             "tiling/contract/packing.py: Packing._while_flag, Packing._is_narrow, Packing._left_in_place",
             "tiling/contract/operands.py: -window_tile",
         ),
         (
-            "tiling/contract/panels.py: Contraction._for_few_rows, Contraction._packs_weights, Contraction._rows_of_task,"
-            " Contraction._from_first_row, Contraction._asks_ahead, Contraction._stays_cached",
-            "tiling/contract/register_blocks.py", "tiling/contract/micro_kernels.py: _why",
-            "tiling/contract/table.py: _cost_of_block, _cost_of_bytes, _cost_of_dots, _cost_of_pairs, _sums_of_pairs,"
+            "tiling/contract/panels.py: Contraction._for_few_rows, Contraction._packs_weights, Contraction._asks_ahead,"
+            " Contraction._stays_cached, Contraction._column_block",
+            "tiling/contract/register_blocks.py",
+            "tiling/contract/table.py: _cost_of_block, _cost_of_bytes, _cost_of_dots, _sums_of_pairs, _cost_of_pairs,"
             " _block_of_bytes",
-            "tiling/contract/roles.py: Roles._addressed",
+            "tiling/contract/micro_kernels.py: _why",
         ),
-        "blocks for few rows, tasks of whole groups, the next block of weights asked for; micro-kernels weighed; bf16 by tiles",
+        "blocks for few rows, the next block of weights asked for; micro-kernels weighed; tile registers,"
+        " and why they are taken",
     ),
     Behavior(
         "facts about scalar functions",
@@ -224,17 +226,19 @@ BEHAVIORS = (
             "codegen/native/passes.py: -of_its_context, -run_named, -_run, -of_this_thread, -optimise_marked",
             "codegen/native/memory_hints.py", "codegen/source/writer.py", "codegen/call/program/whole_loops.py",
             "codegen/source/emit.py", "codegen/source/nest.py",
-            "codegen/source/values.py: -ValueWriter._prefetch", "codegen/source/phase.py",
+            "codegen/source/values.py: -ValueWriter._prefetch", "codegen/source/phase.py: -_short_names, -_scopes",
         ),
         (
             "codegen/kernel/typed.py", "codegen/kernel/types.py", "codegen/kernel/spec.py", "codegen/kernel/print_numba.py",
-            "codegen/kernel/straight.py", "codegen/kernel/ir.py: printed", "codegen/kernel/parse.py: _tree, _buffers",
+            "codegen/kernel/straight.py", "codegen/kernel/ir.py: printed",
+            "codegen/kernel/parse.py: _tree, _buffers", "codegen/source/phase.py: _short_names, _scopes",
             "codegen/native/front_numba.py: NumbaBuf, _BufModel, _to_numba, _from_numba, _tell_numba",
             "codegen/native/lower.py: plain_object, library_module, loaded_text, _has_nothing_to_vectorise, provide_interrupts,"
             " prepare",
             "codegen/native/passes.py: of_its_context, run_named, _run, of_this_thread, optimise_marked",
         ),
         "types and a library without numba, which C and LLVM share; invariants; kernels read back; short pipelines, and one for"
-        " marked loops; interrupts; steps that are LLVM's text; no memory kept",
+        " marked loops; interrupts; steps that are LLVM's text; no memory kept; names of loops that no"
+        " argument has",
     ),
 )  # fmt: skip

@@ -136,9 +136,8 @@ def window_tile(
         return None
     fill = stage_into(buffer, layout, loops, Renamer(renaming, ranges, {}).node(node))
     steps = {v: k * buffer.strides[d] for d, i in enumerate(order) for v, k in groups[i].items()}
-    everywhere = {x.variable: steps.get(x.variable, 0) for x in local}
     index = tuple(sum((k * as_expr(v) for v, k in groups[i].items()), as_expr(0)) for i in order)
-    return Place(buffer, Const(0), everywhere, (fill,), index=index)
+    return Place(buffer, Const(0), {x.variable: steps.get(x.variable, 0) for x in local}, (fill,), index=index)
 
 
 def split_by_groups(loop: Loop, nodes: Sequence[Node], ranges: dict[Var, Interval]) -> tuple[Loop, Loop] | None:

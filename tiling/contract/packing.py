@@ -167,8 +167,7 @@ class Packing(Roles):
         read = next(iter(loads([self.left])), None)
         if read is None or self.kernel.needs_runs:
             return False
-        variables = [self.m.variable, *self._depth_variables()]
-        found = linear(address(self._buffer(read), read.index, self.c.ranges), variables)
+        found = linear(address(self._buffer(read), read.index, self.c.ranges), [self.m.variable, *self._depth_variables()])
         return found is not None and found[1][0] == 1 and 1 not in found[1][1:]
 
     # ------------------------------------------------------------ the right operand

@@ -204,7 +204,6 @@ class Contraction(Packing):
         for x in reversed((*around, *rows)):
             strides[x.variable] = step
             step *= x.extent
-        name = self.scratch("sums")
         if self.is_split or c.suffix:  # places of their own: a residue's elements are not neighbours
             inside = (*around, *rows, self.n)
             index = tuple(as_expr(x.variable) for x in inside)
@@ -214,7 +213,7 @@ class Contraction(Packing):
             origin = tuple(simplify(e - x.variable, c.ranges) for e, x in zip(index, inside, strict=True))
         # Dimensions of one element lie outside of all others.
         buffer = Buffer(
-            name, Scope.THREAD, self.sums, tuple(x.extent for x in inside),
+            self.scratch("sums"), Scope.THREAD, self.sums, tuple(x.extent for x in inside),
             tuple(strides.get(x.variable, step) for x in inside), origin, step,
         )  # fmt: skip
         self.new_buffers.append(buffer)

@@ -117,10 +117,9 @@ class Roles:
             if not goes_on or abs(steps[depth[-1]]) * place.buffer.element.itemsize_bytes > DIRECT_ROW_BYTES:
                 continue
             both = counted(f"m{n.variable.name}", x.extent * n.extent, c.ranges)
-            v = both.variable
             self.column_dimensions = self._dimensions(n)
             loops = tuple(both if y is n else y for y in self.loops if y is not x)
-            self._run_over(loops, {x.variable: v // n.extent, n.variable: v % n.extent})
+            self._run_over(loops, {x.variable: both.variable // n.extent, n.variable: both.variable % n.extent})
             return True
         return False
 

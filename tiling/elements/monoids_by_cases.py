@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,21 +59,13 @@ def by_cases(
         return NOT_ORDERED
     # Order is all that counts: floats of every width are doubles here, integers Python's (of 64 bits, some without a sign).
     domain = tuple(np.array([e[k] for e in elements], dtype=np.float64 if floats[k] else object) for k in range(len(inits)))
-
-    def plain(a: Columns, b: Columns) -> Columns:
-        return on_cases(body, a, b)
-
+    plain = partial(on_cases, body)
     if _holds(plain, domain, None):
         return Monoid(body, None, Shown.CASES, True, _is_neutral(plain, domain))
     for place in places:
-        def ordered(a: Columns, b: Columns, place: int = place) -> Columns:
-            swap = b[place] < a[place]
-            left = tuple(np.where(swap, y, x) for x, y in zip(a, b, strict=True))
-            right = tuple(np.where(swap, x, y) for x, y in zip(a, b, strict=True))
-            return on_cases(body, left, right)
-
-        if _holds(ordered, domain, place):
-            return Monoid(_ordered_body(body, place), None, Shown.CASES, True, False)
+        ordered = _ordered_body(body, place)
+        if _holds(partial(on_cases, ordered), domain, place):
+            return Monoid(ordered, None, Shown.CASES, True, False)
     numbers = np.logical_and.reduce([x == x for x in domain])
     if numbers[0] and not numbers.all() and _holds(plain, tuple(x[numbers] for x in domain), None):
         return Monoid(body, None, Shown.CASES, True, _is_neutral(plain, domain), for_nan=False)

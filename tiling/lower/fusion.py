@@ -60,12 +60,8 @@ class Lowering(Placing):
         emitted: dict[Member, list[Step]] = {}
         for plan in reversed(self.plans):  # what a stage computes is what its readers still need
             emitted[plan] = [] if plan.late else self.emit(plan)
-        steps: list[Step] = []
-        for plan in self.plans:
-            steps.extend(emitted[plan])
-            for part in self.contractions.get(plan, ()):
-                self.extra_buffers.extend(part.buffers)
-                self.prepass.extend(part.prepass)
+        steps = [x for plan in self.plans for x in emitted[plan]]
+        self.collect_contractions()
         before = tuple(x for p in others for x in start_steps(self, p))
         group = self.parts.group if self.parts else 1
         tiles = tuple(self.tiles)
@@ -82,6 +78,12 @@ class Lowering(Placing):
         buffers = (*dict.fromkeys(self.buffers.values()), *self.extra_buffers)
         made = Schedule((*self.prepass, main, *rest), buffers, self.request.tile_sizes, self.ranges, tuple(self.notes))
         return lowered(made, Surroundings(self.names, self._buffer_of, self.machine.lanes(4)))
+
+    def collect_contractions(self) -> None:
+        """Adds what the contractions of all members need: scratch, and what runs before the tasks; what masks ask for follows."""
+        for part in (x for plan in self.plans for x in self.contractions.get(plan, ())):
+            self.extra_buffers.extend(part.buffers)
+            self.prepass.extend(part.prepass)
 
     def place(self) -> list[Member]:
         """Gives the members their boxes, loops and nodes; what the root is not computed from."""

@@ -23,7 +23,7 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts, definition
 from hlo.types import ElementType, TensorType, element_type
-from indexing.expr import Const, Expr, Interval, Var, maximum, minimum, simplify
+from indexing.expr import Const, Expr, Interval, Var, as_expr, maximum, minimum, simplify
 from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.roles import ContractionContext
 from tiling.elements.folds import combined_function, is_neutral
@@ -263,7 +263,7 @@ class OnlineLowering(Lowering):
         self.carries = {p.stage.values[0]: self._carry(p) for p in self.plans if p.stage in self.running}
         before: list[Step] = [c.begun(self.plan_of[v].loops) for v, c in self.carries.items()]
         inside: list[Step] = []
-        after: list[Step] = [self._final_maximum(top)]
+        after: list[Step] = [self._stored(top, self.carries[self.like].now())]
         later = self._later()
         for plan in self.plans:
             if plan is top:
@@ -280,17 +280,14 @@ class OnlineLowering(Lowering):
                 inside += self._scaled(plan)
             else:
                 (after if plan.stage in later else before).extend(self.emit(plan))
-        for lowered in (x for plan in self.plans for x in self.contractions.get(plan, ())):
-            self.extra_buffers.extend(lowered.buffers)
-            self.prepass.extend(lowered.prepass)
+        self.collect_contractions()
         main = Phase(tuple(self.tiles), (*before, self._loop(inside), *after))
         if self.online.ends is not None and self.online.masks is not None:
             main = self._flagged(main, self.online.masks)
         return self.schedule(main)
 
     def _loop(self, steps: Sequence[Step]) -> Sequential:
-        lower: Expr = Const(0)
-        upper: Expr = Const(self.count - 1)
+        lower, upper = as_expr(0), as_expr(self.count - 1)
         masks = self.online.masks
         if self.online.ends is not None and masks is not None:
             self.ranges[masks.flag] = Interval(0, 1)
@@ -416,9 +413,6 @@ class OnlineLowering(Lowering):
             raise LookupError("a contraction's operand is turned first")
         self.contractions[plan] = (lowered,)
         return [shrunk, *lowered.steps[:-1], going_on(last)]
-
-    def _final_maximum(self, top: Member) -> Nest:
-        return self._stored(top, self.carries[self.like].now())
 
     def _final_sum(self, plan: Member) -> Nest:
         (v,) = plan.stage.values

@@ -45,9 +45,8 @@ def _may(nest: Nest, outer: Loop, inner: Loop) -> bool:
 
 def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Expr]:
     """Every address and every index expression of a nest."""
-    found = [address(s.buffer, s.index, ranges) for s in nest.stores]
-    found += [address(b, f.index, ranges) for f in nest.folds for b in f.buffers]
-    return found + expressions_below(nest.roots, buffer_of, ranges)
+    written = [*((s.buffer, s.index) for s in nest.stores), *((b, f.index) for f in nest.folds for b in f.buffers)]
+    return [*(address(b, index, ranges) for b, index in written), *expressions_below(nest.roots, buffer_of, ranges)]
 
 
 def _steps_on(e: Expr, outer: Loop, inner: Loop) -> bool:

@@ -93,5 +93,4 @@ def _lane_nests(
         few, once = counted(f"e{tag}", left, ranges), counted(f"o{tag}", 1, ranges, LoopKind.REDUCTION)
         rest = laned(few.variable + count * lanes, few.variable)
         steps.append(Nest((*around, once, few), folds=(going_on(rest.part),), order_is_fixed=True))
-    ends = replace(along, kind=LoopKind.REDUCTION)
-    return [*steps, Nest((*around, ends), folds=(first.whole,), order_is_fixed=True)]
+    return [*steps, Nest((*around, replace(along, kind=LoopKind.REDUCTION)), folds=(first.whole,), order_is_fixed=True)]

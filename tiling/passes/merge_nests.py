@@ -116,8 +116,8 @@ def _merge_two(
         Loop(a.variable, a.lower, a.upper, a.extent, LoopKind.REDUCTION if LoopKind.REDUCTION in both else a.kind)
         for a, both in zip(first.loops, kinds, strict=True)
     )
-    fixed = first.order_is_fixed or second.order_is_fixed
-    return Nest(loops, (*first.stores, *moved.stores), (*first.folds, *moved.folds), fixed, skips[0])
+    stores, folds = (*first.stores, *moved.stores), (*first.folds, *moved.folds)
+    return Nest(loops, stores, folds, first.order_is_fixed or second.order_is_fixed, skips[0])
 
 
 class Skipping(Protocol):

@@ -42,9 +42,8 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     best, movable = innermost(nest.loops, accesses)
     if best.kind is LoopKind.REDUCTION and best.extent < LONG_FOLD:
         best = _beside(nest, movable) or best
-    parallel = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x is not best]
-    reduction = [x for x in nest.loops if x.kind is not LoopKind.PARALLEL and x is not best]
-    return replace(nest, loops=(*parallel, *reduction, best))
+    parallel_first = sorted((x for x in nest.loops if x is not best), key=lambda x: x.kind is not LoopKind.PARALLEL)
+    return replace(nest, loops=(*parallel_first, best))
 
 
 def steps_looked_up(steps: Sequence[int | None], depends: Sequence[bool]) -> tuple[int | None, ...]:

@@ -87,11 +87,10 @@ def _is_worth_it(nest: Nest, load: Load, buffer: Buffer) -> bool:
     if buffer.size_bytes < LEAST_BYTES or not moving or has_runtimes([r.node for r in moving]):
         return False
     innermost = nest.loops[-1].variable
-    if any(innermost in variables for _, variables in _places(load)):
+    is_found_inside = any(innermost in variables for _, variables in _places(load))
+    if is_found_inside or sum(len([*all_nodes([r.node])]) for r in moving) > MOST_NODES:
         return False
-    if sum(len([*all_nodes([r.node])]) for r in moving) > MOST_NODES or step_along(load.index, buffer.strides, innermost) != 1:
-        return False
-    return LEAST_LINES <= lines_of_row(nest, buffer) <= MOST_LINES
+    return step_along(load.index, buffer.strides, innermost) == 1 and LEAST_LINES <= lines_of_row(nest, buffer) <= MOST_LINES
 
 
 def lines_of_row(nest: Nest, buffer: Buffer) -> int:

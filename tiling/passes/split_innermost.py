@@ -14,7 +14,7 @@ from indexing.expr import Const, Interval, Var, interval, maximum, minimum, simp
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, split_domain, where_all_hold
 from tiling.loops.element_ir import Choose, Scalar, Test, all_nodes, has_runtimes
-from tiling.loops.ir import Loop, LoopKind, Nest, Segment, Store
+from tiling.loops.ir import Loop, LoopKind, Nest, Segment
 
 __all__ = ["cut_at_masks", "split_innermost"]
 
@@ -85,9 +85,6 @@ def _segments(nest: Nest, part: Part, ranges: Mapping[Var, Interval]) -> list[Se
         first = simplify(maximum(piece.lower, skip.fill[0]), ranges)
         last = simplify(minimum(piece.upper, skip.fill[1], while_one - 1), ranges)
         if interval(simplify(last - first, ranges), ranges).upper >= 0:
-            parts.append(Segment(first, last, tuple(Store(s.value, s.buffer, s.index, _zero(s)) for s in piece.stores), (), True))
+            zeros = [(s, Scalar(s.buffer.element.dtype.type(0), s.buffer.element)) for s in piece.stores]
+            parts.append(Segment(first, last, tuple(replace(s, node=zero) for s, zero in zeros), (), True))
     return parts
-
-
-def _zero(s: Store) -> Scalar:
-    return Scalar(s.buffer.element.dtype.type(0), s.buffer.element)

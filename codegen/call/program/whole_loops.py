@@ -16,8 +16,9 @@ those that call back to Python or exchange memories.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from codegen.call.program.nodes import Choice, Compute, Copy, Loop, Node, inside, with_parts
 from codegen.kernel.ir import (
@@ -109,10 +110,8 @@ class _Merger:
         computes = [n for n in nodes if isinstance(n, Compute)]
         copies = [n for n in nodes if isinstance(n, Copy)]
         tested = [n.tested for n in nodes if isinstance(n, (Loop, Choice))]
-        for n in computes:
-            for slot, b in zip(n.slots, n.source.buffers, strict=True):
-                if not self._name(slot, b):
-                    return None
+        if not all(self._name(slot, b) for n in computes for slot, b in zip(n.slots, n.source.buffers, strict=True)):
+            return None
         # What steps aside in a ring of copies is no kernel's. It may be a result of the program, which need not be aligned.
         for c in [*copies, *reversed(copies)]:
             for slot, other in ((c.source, c.target), (c.target, c.source)):
@@ -121,10 +120,8 @@ class _Merger:
         writes = {s for n in computes for s in n.writes} | {c.target for c in copies}
         if any(s not in self.memories for s in (*tested, *writes, *(c.source for c in copies))):
             return None
-        for slot in sorted(writes):
-            if self.sizes[slot] <= LOCAL_BYTES:
-                b = self.memories[slot]
-                self.local[slot] = replace(b, name=b.name.replace("m", "x"), scope=Scope.THREAD)
+        small = {s: self.memories[s] for s in sorted(writes) if self.sizes[s] <= LOCAL_BYTES}
+        self.local = {s: replace(b, name=b.name.replace("m", "x"), scope=Scope.THREAD) for s, b in small.items()}
         into = [x for slot, b in self.local.items() for x in self._copied(b, self.memories[slot], slot)]
         back = [x for slot, b in self.local.items() for x in self._copied(self.memories[slot], b, slot)]
         body = (*into, *self._written([loop]), *back)
@@ -161,19 +158,9 @@ class _Merger:
         return [For("c", None, Number(n), None, (Store(target.name, Name("c"), Load(source.name, Name("c"))),))]
 
     def _written(self, nodes: Sequence[Node]) -> tuple[Statement, ...]:
-        made: list[Statement] = []
-        for n in nodes:
-            if isinstance(n, Compute):
-                made += self._kernel(n)
-            elif isinstance(n, Copy):
-                made += self._copied(self._at(n.target), self._at(n.source), n.target)
-            elif isinstance(n, Loop):
-                made.append(self._loop(n))
-            elif isinstance(n, Choice):
-                made.append(self._choice(n))
-        return tuple(made) or (Pass(),)
+        return tuple([s for n in nodes for s in _STATEMENTS[type(n)](self, n)]) or (Pass(),)
 
-    def _loop(self, n: Loop) -> Statement:
+    def _loop(self, n: Loop) -> Sequence[Statement]:
         """A loop; one that may take long asks between batches of turns whether it is to stop, so that a turn costs nothing."""
         self.loops += 1
         ended, turn = f"ended{self.loops}", f"turn{self.loops}"
@@ -183,17 +170,17 @@ class _Merger:
         leave = If(Unary("not", Load(self._at(n.tested).name, Number(0))), (*told, Break()))
         body = (*tested, leave, *self._written(n.body))
         if not asks:
-            return While(Number(True), body)
+            return (While(Number(True), body),)
         batch = For(turn, None, Number(ASKED_TURNS), None, body)
         stop = (If(Name(ended), (Break(),)), If(Call("interrupted", ()), (Return(),)))
-        return While(Number(True), (Assign(ended, Number(False)), batch, *stop))
+        return (While(Number(True), (Assign(ended, Number(False)), batch, *stop)),)
 
-    def _choice(self, n: Choice) -> Statement:
+    def _choice(self, n: Choice) -> Sequence[Statement]:
         *bodies, otherwise = map(self._written, n.branches)
         at: Expression = Load(self._at(n.tested).name, Number(0))
         for k, body in reversed(list(enumerate(bodies))):
             otherwise = (If(Compare(at, (("==", Number(k)),)) if n.by_number else at, body, otherwise),)
-        return otherwise[0] if bodies else If(Number(True), otherwise)
+        return otherwise if bodies else (If(Number(True), otherwise),)
 
     def _kernel(self, n: Compute) -> tuple[Statement, ...]:
         """A kernel's statements for all its tasks, every name made its own."""
@@ -205,3 +192,11 @@ class _Merger:
         values |= {b.name: Name(self._at(slot).name) for slot, b in zip(n.slots, n.source.buffers, strict=True)}
         self.scratch += [replace(b, name=f"k{self.kernels}_{b.name}") for b in n.source.scratch]
         return substituted(kernel.body, values)
+
+
+_STATEMENTS: dict[type, Callable[[_Merger, Any], Sequence[Statement]]] = {
+    Compute: _Merger._kernel,
+    Copy: lambda merger, n: merger._copied(merger._at(n.target), merger._at(n.source), n.target),
+    Loop: _Merger._loop,
+    Choice: _Merger._choice,
+}
