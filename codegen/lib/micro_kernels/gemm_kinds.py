@@ -72,7 +72,9 @@ def alike(kinds: Sequence[Any], asked: int = 0) -> Sequence[Any]:
     if rows <= FEW_POINTERS and step == 1 and row is not None and row >= SHORT:
         found[5] = types.IntegerLike(FAR)
     steps = [at for at in range(levels, len(kinds)) if (at - levels) % 3]
-    for at in (9, 13, *steps):
+    # loops of few turns may be written out
+    many = [at for at in range(levels, len(kinds), 3) if getattr(kinds[at], "literal_value", 0) > SHORT]
+    for at in (9, 13, *steps, *many):
         found[at] = types.int64
     return found
 

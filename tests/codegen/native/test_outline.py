@@ -211,8 +211,9 @@ def _blocks(m: int, n: int, k: int, left: int, c: int, *levels: int) -> tuple[An
         [_blocks(34, 40, 64, 64, 40), _blocks(50, 35, 100, 101, 48)],
         [_blocks(56, 184, 32, 32, 184), _blocks(92, 183, 36, 40, 200)],
         [_blocks(34, 64, 3, 40, 64, 4, 5, 192), _blocks(34, 64, 3, 31, 80, 4, 9, 192)],
+        [_blocks(34, 64, 3, 40, 64, 12, 5, 192, 3, 2, 64), _blocks(34, 64, 3, 31, 80, 10, 9, 192, 3, 1, 70)],
     ],
-    ids=["whole panels", "part of one", "masks", "windows"],
+    ids=["whole panels", "part of one", "masks", "windows", "windows of channels"],
 )
 def test_blocks_of_several_sizes_are_one_function(calls: list[tuple[Any, ...]], cache: Path) -> None:
     """How many blocks of rows, panels and steps there are, and how far apart rows lie, comes with the call; sums stay right."""
