@@ -11,6 +11,7 @@
     loops given spread scalars ->  are given the scalars (tiling.program.spread_inside)
     short loops over elements  ->  their iterations, one after the other (tiling.program.unroll_short_loops)
     tuples                     ->  their parts, also around control flow (tiling.program.untuple)
+    a product of bytes in i32  ->  one of the bytes (tiling.program.promotion)
     XLA's fusions              ->  what is in them
     an op without a kernel     ->  the ops with kernels that it is made of (tiling.program.expand)
     quantized tensors          ->  stored integers
@@ -37,6 +38,7 @@ from tiling.passing import runs
 from tiling.program.channels_last import channels_last
 from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
 from tiling.program.known_tests import known_result, splat
+from tiling.program.promotion import factors_as_bytes
 from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unroll_short_loops import times_written_out
@@ -233,7 +235,7 @@ class _Builder:
                 self.copy(constant, env)
                 env[r] = env.pop(constant.results[0])
             return
-        operands = [env.get(v, v) for v in op.operands]
+        operands = list(factors_as_bytes(op, [env.get(v, v) for v in op.operands]))
         folded = _fold(op, operands)
         if isinstance(folded, Value):
             env[op.results[0]] = folded

@@ -16,7 +16,7 @@ from hlo.module import Block, Op, Value
 from hlo.registry import definition
 from hlo.types import ElementType, TensorType
 
-__all__ = ["promoted"]
+__all__ = ["factors_as_bytes", "promoted"]
 
 
 def promoted(op: Op) -> Block | None:
@@ -96,3 +96,15 @@ def _on_wider(body: Block, element: ElementType) -> Block:
         op.operands = tuple(inside.get(v, v) for v in op.operands)
         made.ops.append(op)
     return made
+
+
+def factors_as_bytes(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
+    """The factors of a product in i32: the bytes that both are converted from, where they are; else the factors.
+
+    A product of bytes with an i32 result sums the same integers, whatever their signs, by instructions for bytes.
+    """
+    if op.name != "stablehlo.dot_general" or op.attr("algorithm") is not None or str(op.results[0].tensor.element) != "i32":
+        return operands
+    found = [v.op.operands[0] for v in operands if v.op is not None and v.op.definition.function == "convert"]
+    is_bytes = len(found) == 2 and all(str(v.tensor.element) in ("i8", "ui8") for v in found)
+    return found if is_bytes and all(str(v.tensor.element) == "i32" for v in operands) else operands
