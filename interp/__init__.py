@@ -4,14 +4,12 @@ It shares the program model with the rest and none of its index analysis.
 """
 
 from interp import rules as _rules  # fills the table of rules
-from interp.central import CentralTransport, needs_order
 from interp.errors import DeadlockError, ExecutionError, InputError, LimitError, UnknownTargetError
 from interp.machine import Limits, TraceEvent
 from interp.refine import refined
 from interp.run import Transport, evaluate, run_parallel, run_process
 
 __all__ = [
-    "CentralTransport",
     "DeadlockError",
     "ExecutionError",
     "InputError",
@@ -21,7 +19,6 @@ __all__ = [
     "Transport",
     "UnknownTargetError",
     "evaluate",
-    "needs_order",
     "refined",
     "run_parallel",
     "run_process",

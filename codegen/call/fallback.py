@@ -41,10 +41,12 @@ def evaluate_program(
     import interp
 
     if processes is not None:
+        from interp.central import CentralTransport, needs_order
+
         me, grid = processes.process, processes.grid
         central = None
-        if interp.needs_order(module, entry):  # which message is the oldest is one process's to say
-            central = interp.CentralTransport(module, me, grid, processes.give, processes.take)
+        if needs_order(module, entry):  # which message is the oldest is one process's to say
+            central = CentralTransport(module, me, grid, processes.give, processes.take)
         found = interp.run_process(
             module, *arrays, process=me, grid=grid, transport=central or processes, entry=entry, infeed=processes.infeed,
             custom_calls=custom_calls,

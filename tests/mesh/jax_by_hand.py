@@ -174,6 +174,7 @@ def by_hand() -> Iterator[Program]:
         ("gradient of pooling, both cut", pooled_gradient, d22, (P(None, "x", "y"),), P(None, "x", "y"), ((2, 16, 16, 3),)),
         ("FFT of two axes", lambda x: jnp.abs(jnp.fft.fft2(x)), d4, (rows,), rows, ((16, 16),)),
         ("sort along what is spread", jnp.sort, d4, (line,), line, ((256,),)),
+        ("sort along what is spread, eight", jnp.sort, mesh(8), (line,), line, ((2048,),)),
         ("argsort and rows", lambda x, k: x[jnp.argsort(k)], d4, (line, line), line, ((64, 4), (64,))),
         ("bodies", bodies, d4, (line,), line, ((32, 3),)),
         ("wave, both cut", wave, d22, (both,) * 2, (both,) * 2, ((16, 16), (16, 16))),

@@ -63,6 +63,7 @@ def test_functions_of_jax_are_what_they_are_on_one_device(n: int) -> None:
             marks=pytest.mark.slow,
         ),
         ("leaves", "process 0: stablehlo.all_reduce (<text>:3:8) waits for process 1, which has ended"),
+        ("unanswered", "deadlock: process (0, 0) waits at stablehlo.recv (<text>:3:10) for a message that nobody sends"),
         pytest.param("raises", "process 1 failed: of one process's own", marks=pytest.mark.slow),
     ],
 )

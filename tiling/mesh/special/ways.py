@@ -17,6 +17,7 @@ from tiling.mesh.special.pools import pools
 from tiling.mesh.special.positions import boxes, slices, updates
 from tiling.mesh.special.scans import scans
 from tiling.mesh.special.scatters import scatters
+from tiling.mesh.special.sorts import sorts
 
 __all__ = ["Special", "specials_of"]
 
@@ -31,6 +32,7 @@ def specials_of(op: Op, held: Sequence[Sharding | None], hint: Sharding | None, 
         yield from boxes(op, held, hint, network)
         yield from scans(op, held, hint, network)
         yield from pools(op, held, hint, network)
+        yield from sorts(op, held, hint, network)
         yield from _concatenations(op, held, hint, network)
 
 
