@@ -92,9 +92,7 @@ def _of(x: Any, values: Values) -> Any:
 
 
 def _name(name: str, values: Values) -> str:
-    value = values.get(name)
-    if value is None:
-        return name
+    value = values.get(name, Name(name))
     if not isinstance(value, Name):
         raise ValueError(f"{name!r} is assigned or is a buffer: expected a name for it, found {value}")
     return value.name

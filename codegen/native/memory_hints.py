@@ -27,16 +27,13 @@ def mark_streams(text: str, scopes: Sequence[str]) -> str:
     """The module with every aligned whole-vector store through `scopes` made non-temporal."""
     lists = _scope_lists(text, scopes)
     fresh = 1 + max((int(n) for n in re.findall(r"^!(\d+) = ", text, re.MULTILINE)), default=-1)
-    store = re.compile(r"^ +store <(\d+) x (\w+)> .*, align (\d+), .*!alias\.scope (!\d+)")
+    store = re.compile(r"^ +store <(\d+) x (\w+)> .*, align (\d+), .*!alias\.scope (!\d+).*$", re.MULTILINE)
 
-    def mark(line: str) -> str:
-        found = store.match(line)
-        if found is None or found[4] not in lists or found[2] not in _ITEM_BYTES:
-            return line
-        return f"{line}, !nontemporal !{fresh}" if int(found[3]) >= int(found[1]) * _ITEM_BYTES[found[2]] else line
+    def mark(found: re.Match[str]) -> str:
+        is_whole = found[2] in _ITEM_BYTES and int(found[3]) >= int(found[1]) * _ITEM_BYTES[found[2]]
+        return f"{found[0]}, !nontemporal !{fresh}" if is_whole and found[4] in lists else found[0]
 
-    marked = "\n".join(mark(line) if "alias.scope" in line else line for line in text.split("\n"))
-    return f"{marked}\n!{fresh} = !{{i32 1}}\n"
+    return f"{store.sub(mark, text)}\n!{fresh} = !{{i32 1}}\n"
 
 
 def ask_ahead(text: str, ahead: Mapping[str, int]) -> str:

@@ -91,19 +91,18 @@ class PhaseEmitter(PhaseWriter):
     def run(self) -> PhaseSource:
         self.out.depth = 1
         self._task_loop()
-        body = self.out.lines
         buffers = tuple(b for b in self.schedule.buffers if b in self.used and b.scope is not Scope.THREAD)
         scratch = tuple(b for b in self.schedule.buffers if b in self.used and b.scope is Scope.THREAD)
         parameters = tuple(parameter(b) for b in (*buffers, *scratch))
         views = [f"    {name} = again({b.name})" for b, name in self.views.items()]
-        kernel = Kernel(self.title, parameters, parse_lines([*views, *body]))
+        kernel = Kernel(self.title, parameters, parse_lines([*views, *self.out.lines]))
         bad = faults(kernel) if "check" in debug_modes() else ()
         if bad:
             raise AssertionError(f"the kernel {self.title} breaks an invariant: {bad[0]}\n{print_numba(kernel)}")
-        written = frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read)
         return PhaseSource(
-            kernel, buffers, scratch, self.phase.tasks, written, frozenset(self.walked)
-        )
+            kernel, buffers, scratch, self.phase.tasks, walked=frozenset(self.walked),
+            written=frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read),
+        )  # fmt: skip
 
     def _task_loop(self) -> None:
         tiles, group, out = self.phase.tiles, self.phase.group, self.out

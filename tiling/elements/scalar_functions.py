@@ -143,14 +143,6 @@ def _abs(a: Span) -> tuple[float, float]:
 # ---------------------------------------------------------------- the table
 
 
-def _least(element: ElementType) -> int:
-    return default_storage_range(element)[0]
-
-
-def _greatest(element: ElementType) -> int:
-    return default_storage_range(element)[1]
-
-
 def _all_ones(element: ElementType) -> int:
     low, high = default_storage_range(element)
     return -1 if low < 0 else high
@@ -169,10 +161,12 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     "divide": ScalarFunction(4, _divide, np.divide),
     "remainder": ScalarFunction(8),
     "maximum": ScalarFunction(
-        1, lambda a, b: (max(a.low, b.low), max(a.high, b.high)), np.maximum, Neutral(-inf, _least, is_idempotent=True)
+        1, lambda a, b: (max(a.low, b.low), max(a.high, b.high)), np.maximum,
+        Neutral(-inf, lambda e: default_storage_range(e)[0], is_idempotent=True),
     ),
     "minimum": ScalarFunction(
-        1, lambda a, b: (min(a.low, b.low), min(a.high, b.high)), np.minimum, Neutral(inf, _greatest, is_idempotent=True)
+        1, lambda a, b: (min(a.low, b.low), min(a.high, b.high)), np.minimum,
+        Neutral(inf, lambda e: default_storage_range(e)[1], is_idempotent=True),
     ),
     "negate": ScalarFunction(1, lambda a: (-a.high, -a.low), np.negative),
     "abs": ScalarFunction(1, _abs, np.abs),

@@ -75,8 +75,7 @@ def _fits(loop: Loop) -> bool:
 
 
 def _seconds(fusion: Fusion) -> float:
-    e = fusion.estimate
-    return e.arithmetic_seconds * fusion.threads + e.traffic_seconds
+    return fusion.estimate.arithmetic_seconds * fusion.threads + fusion.estimate.traffic_seconds
 
 
 def _duration(nodes: Iterable[Node]) -> float:

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from codegen.kernel import types
-from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function
 from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _known, _literal, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.micro_kernels.contract import store_vector
+from codegen.lib.micro_kernels.grouped import grouped_product, grouped_typer
 from codegen.lib.micro_kernels.tiles import LEAST_ROWS, TileProduct, is_permitted, tiles_for
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
@@ -38,30 +37,13 @@ def gemm_bytes(
     m: int, n: int, k: int, a: Any, a_off: int, a_rs: int, b: Any, b_off: int, b_panel_stride: int,
     c: Any, c_off: int, ldc: int, panel: int,
 ) -> None:  # fmt: skip
-    """C[i, j] = sum over k of A[i, k] B[k, j], 0 <= i < m, 0 <= j < n; k a multiple of 4.
-
-    A[i, k] is a[a_off + i a_rs + k]; B[k, j] is b[b_off + (j // panel) b_panel_stride + (k // 4) 4 panel + 4 (j % panel) + k % 4]
-    and
-    C[i, j] is c[c_off + i ldc + j].
-    """
-    steps, j = np.arange(k), np.arange(n)
-    at_a = a[a_off + np.arange(m)[:, None] * a_rs + steps].astype(np.int32)
-    rows = (steps // 4 * (4 * panel) + steps % 4)[:, None]
-    at_b = b[b_off + (j // panel) * b_panel_stride + rows + 4 * (j % panel)].astype(np.int32)
-    c[c_off + np.arange(m)[:, None] * ldc + j] = at_a @ at_b
+    """`grouped_product` with four steps of k side by side."""
+    grouped_product(4, np.int32, m, n, k, a, a_off, a_rs, b, b_off, b_panel_stride, c, c_off, ldc, panel)
 
 
 def is_of_bytes(a: Buf, b: Buf, c: Buf) -> bool:
     """True where both factors are bytes and the sums have 32 bits."""
     return a.dtype in _BYTES and b.dtype in _BYTES and c.dtype in _SUMS
-
-
-def _typer(*args: Any) -> Any:
-    if len(args) != 13 or not all(isinstance(args[k], Buf) for k in (3, 6, 9)) or not isinstance(args[12], types.IntegerLiteral):
-        return None
-    if not is_of_bytes(args[3], args[6], args[9]):
-        return None
-    return signature(types.none, *[t if isinstance(t, types.Literal | Buf) else types.int64 for t in args])
 
 
 class ByteDots:
@@ -212,4 +194,4 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
     over_panels(b, n, panel, lanes, columns)
 
 
-register(gemm_bytes, _typer, outlined("gemm_bytes", _lower, extents=3))
+register(gemm_bytes, grouped_typer(is_of_bytes), outlined("gemm_bytes", _lower, extents=3))

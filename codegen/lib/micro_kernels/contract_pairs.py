@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from codegen.kernel import types
-from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf
 from codegen.lib.emit import F32, I8, I16, I32, I64, Value, constant, intrinsic_function
 from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.micro_kernels.contract import store_vector
+from codegen.lib.micro_kernels.grouped import grouped_product, grouped_typer
 from codegen.lib.micro_kernels.tiles import BLOCK_ROWS, LEAST_ROWS, TILE_BYTES, TileProduct, is_permitted, tiles_for
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
@@ -42,25 +41,12 @@ def gemm_pairs(
     m: int, n: int, k: int, a: Any, a_off: int, a_rs: int, b: Any, b_off: int, b_panel_stride: int,
     c: Any, c_off: int, ldc: int, panel: int,
 ) -> None:  # fmt: skip
-    """C[i, j] = sum over k of A[i, k] B[k, j], 0 <= i < m, 0 <= j < n; k a multiple of 2.
-
-    A[i, k] is a[a_off + i a_rs + k]; B[k, j] is b[b_off + (j // panel) b_panel_stride + (k // 2) 2 panel + 2 (j % panel) + k % 2]
-    and
-    C[i, j] is c[c_off + i ldc + j].
-    """
-    steps, j = np.arange(k), np.arange(n)
-    at_a = a[a_off + np.arange(m)[:, None] * a_rs + steps].astype(np.float32)
-    rows = (steps // 2 * (2 * panel) + steps % 2)[:, None]
-    at_b = b[b_off + (j // panel) * b_panel_stride + rows + 2 * (j % panel)].astype(np.float32)
-    c[c_off + np.arange(m)[:, None] * ldc + j] = at_a @ at_b
+    """`grouped_product` with two steps of k side by side."""
+    grouped_product(2, np.float32, m, n, k, a, a_off, a_rs, b, b_off, b_panel_stride, c, c_off, ldc, panel)
 
 
-def _typer(*args: Any) -> Any:
-    if len(args) != 13 or not all(isinstance(args[k], Buf) for k in (3, 6, 9)) or not isinstance(args[12], types.IntegerLiteral):
-        return None
-    if [args[k].dtype for k in (3, 6, 9)] != ["bfloat16", "bfloat16", "float32"]:
-        return None
-    return signature(types.none, *[t if isinstance(t, types.Literal | Buf) else types.int64 for t in args])
+def _is_of_pairs(a: Buf, b: Buf, c: Buf) -> bool:
+    return [a.dtype, b.dtype, c.dtype] == ["bfloat16", "bfloat16", "float32"]
 
 
 # ------------------------------------------------------------------ by vectors
@@ -260,4 +246,4 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-register(gemm_pairs, _typer, outlined("gemm_pairs", _lower, extents=3))
+register(gemm_pairs, grouped_typer(_is_of_pairs), outlined("gemm_pairs", _lower, extents=3))
