@@ -190,7 +190,7 @@ class _Edges:
         if again is not None:
             value, times = again
             found.append(
-                f"%{self.plan.names.of(value)} is computed {times:.3g} times over{self._shared(consumer, value)}"
+                f"%{self.plan.names.of(value)} is computed {times:.3g} times over{self._shared(producer, consumer, value)}"
             )
         machine = self.plan.machine
         if schedule.thread_scratch_bytes > machine.l2_bytes:
@@ -219,9 +219,11 @@ class _Edges:
                 worst = (values[0], times)
         return worst
 
-    def _shared(self, consumer: Fusion, value: Value) -> str:
+    def _shared(self, producer: Fusion, consumer: Fusion, value: Value) -> str:
         """An element of `value` that two tiles of the reader's root need, in words."""
-        found = shared_element(consumer.stages[-1].values[0], value, consumer.tile_sizes)
+        # Paths through other kernels would be followed to the program's arguments: their number doubles at each skip connection.
+        outside = [v for v in (*producer.inputs, *consumer.inputs) if self.made.get(v) is not producer]
+        found = shared_element(consumer.stages[-1].values[0], value, consumer.tile_sizes, outside)
         if found is None:
             return ""
         element, first, second = found
@@ -229,9 +231,10 @@ class _Edges:
 
 
 def shared_element(
-    root: Value, value: Value, tile_sizes: Sequence[int]
+    root: Value, value: Value, tile_sizes: Sequence[int], until: Sequence[Value] = ()
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
     """An element of `value` on which two neighbouring tiles of `root` depend, and where those begin; None when none is found.
+    What lies behind the values of `until` is not looked at.
 
     >>> import hlo
     >>> m = hlo.parse('''HloModule m ENTRY e { p = f32[8,9] parameter(0) n = f32[8,9] negate(p)
@@ -241,7 +244,7 @@ def shared_element(
     """
     if not isinstance(root.type, TensorType) or root.rank == 0:
         return None
-    for m in maps_from(root, (value,)).get(value, ()):
+    for m in maps_from(root, (value, *until)).get(value, ()):
         if m.unknown is not None or m.is_known_empty:
             continue
         for k in range(root.rank):
