@@ -176,7 +176,7 @@ LATE = {
     "tilewright/torch/packages.py": _OPTIONAL,
     "tilewright/drawing/figures.py": _OPTIONAL,
     "tilewright/drawing/graph.py": _OPTIONAL,
-    "tilewright/jax/bridge.py": _OPTIONAL,
+    "tilewright/jax/bridge.py": "an optional extra; what partitions programs comes with the first mesh",
     "tilewright/jax/results.py": _OPTIONAL,
     "tilewright/jax/lapack.py": _OPTIONAL,
     "tilewright/jax/front.py": _OPTIONAL,
@@ -341,8 +341,11 @@ def test_every_top_level_package_is_in_the_table_and_ships_its_types() -> None:
 
 
 def loaded_after(code: str) -> set[str]:
-    """The top-level modules that a fresh process has loaded when it has run `code`."""
-    script = f"import sys\n{code}\nsys.stderr.write('\\n' + ' '.join({{m.partition('.')[0] for m in sys.modules}}))"
+    """The top-level modules, and the rooms of packages, that a fresh process has loaded when it has run `code`."""
+    script = (
+        f"import sys\n{code}\n"
+        "sys.stderr.write('\\n' + ' '.join({'.'.join(m.split('.')[:n]) for m in sys.modules for n in (1, 2)}))"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(done.stderr.splitlines()[-1].split())
 
@@ -361,6 +364,13 @@ def test_run_imports_neither_sympy_nor_jax(tmp_path: pathlib.Path) -> None:
     loaded = loaded_after(f"from tilewright.cli import main\nassert main(['run', {str(program)!r}]) == 0")
     assert "llvmlite" in loaded, "the program was not compiled"
     assert not loaded & {"numba", "sympy", "jax", "jaxlib", "matplotlib"}
+
+
+def test_a_function_on_one_device_loads_nothing_of_meshes() -> None:
+    pytest.importorskip("jax")
+    loaded = loaded_after("import tilewright\nassert tilewright.jit(lambda x: x + 1)(2.0) == 3.0")
+    assert "tiling.planning" in loaded
+    assert "codegen.mpi" not in loaded
 
 
 def test_every_public_name_resolves() -> None:

@@ -37,8 +37,7 @@ from tilewright.jax.options import PLACING, Settings, elsewhere, no_number, take
 from tilewright.jax.platform_name import PLATFORM
 from tilewright.jax.results import Results
 from tilewright.jax.saving import save_with_trees
-from tilewright.jax.signatures import array, foreign, signature, static_arguments
-from tilewright.jax.spread import SpreadFunction, is_traced, mesh_of
+from tilewright.jax.signatures import array, foreign, is_traced, meshes, signature, static_arguments
 from tilewright.jax.stages import CompiledFunction, LoweredModule
 from tilewright.jax.tokens import NO_ELEMENTS, is_token, tokens_as_arrays
 from tiling.planning.garbage import few_collections
@@ -212,9 +211,12 @@ class Jitted:
         self._front: Front | None = None
         self._thorough: set[Any] = set()  # signatures that JAX's own call does not take
         self._has_front = output == "jax" and min(self._numbers, default=0) >= 0
-        its_mesh = mesh_of(_jax(), self._shardings, mesh)
-        self._spread: SpreadFunction | None = None
-        if its_mesh is not None:
+        self._spread: Any = None
+        its_meshes = meshes(_jax(), self._shardings, mesh)
+        if its_meshes:
+            from tilewright.jax.spread import SpreadFunction, one_mesh
+
+            its_mesh = one_mesh(its_meshes)
             spread_options = {name: value for name, value in options.items() if name not in ("donate_argnums", "donate_argnames")}
             function, platforms = _staged(f, **spread_options)
             where = self._numbers, self._names

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["CONFIGURATION", "array", "foreign", "signature", "static_arguments"]
+__all__ = ["CONFIGURATION", "array", "foreign", "is_traced", "meshes", "signature", "static_arguments"]
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
@@ -112,3 +113,19 @@ def array(jax: Any, leaf: Any, dtype: np.dtype[Any]) -> np.ndarray:
         leaf = jax.random.key_data(leaf)
     a = np.asarray(leaf)
     return a if a.dtype == dtype else a.astype(dtype)
+
+
+def is_traced(jax: Any, args: Any, kwargs: Any) -> bool:
+    """Whether JAX is tracing through a call with these arguments."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves((args, kwargs)))
+
+
+def meshes(jax: Any, shardings: Any, given: Any = None) -> list[dict[str, int]]:
+    """The axes and sizes of the meshes that a tree of shardings names, and of the one that is given, Tilewright's or JAX's.
+
+    Meshes of a single device are left out, unless one is given: there is nothing to spread over.
+    """
+    leaves = jax.tree_util.tree_leaves(shardings, is_leaf=lambda s: isinstance(s, jax.sharding.Sharding))
+    named = [s.mesh for s in leaves if isinstance(s, jax.sharding.NamedSharding)] + ([] if given is None else [given])
+    found = [dict(m.axes) if hasattr(m, "axes") else dict(zip(m.axis_names, m.axis_sizes, strict=True)) for m in named]
+    return [axes for axes in found if math.prod(axes.values()) > 1 or given is not None]

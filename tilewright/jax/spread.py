@@ -25,30 +25,14 @@ from tiling.mesh.mesh import Mesh as Axes
 from tiling.mesh.partition import Partitioned, partition
 from tiling.mesh.shardings import Sharding
 
-__all__ = ["SpreadFunction", "is_traced", "mesh_of"]
+__all__ = ["SpreadFunction", "one_mesh"]
 
 
-def mesh_of(jax: Any, shardings: Any, given: Any = None) -> Mesh | None:
-    """The mesh that a tree of shardings names, or that is given (as Tilewright's or JAX's); None for a single device.
-
-    Raises ValueError for shardings over several meshes.
-    """
-    named = jax.sharding.NamedSharding
-    leaves = jax.tree_util.tree_leaves(shardings, is_leaf=lambda s: isinstance(s, jax.sharding.Sharding))
-    found = [_axes(s.mesh) for s in leaves if isinstance(s, named)] + ([] if given is None else [_axes(given)])
-    found = [axes for axes in found if Axes(axes).size > 1 or given is not None]
+def one_mesh(found: Sequence[Mapping[str, int]]) -> Mesh:
+    """The mesh that all axes of `found`, one mapping at least, are of. Raises ValueError where they are not of one mesh."""
     if any(list(axes.items()) != list(found[0].items()) for axes in found):
-        raise ValueError(f"shardings: expected one mesh, found {' and '.join(str(Axes(a)) for a in found)}")
-    return Mesh(found[0]) if found else None
-
-
-def is_traced(jax: Any, args: Any, kwargs: Any) -> bool:
-    """Whether JAX is tracing through a call with these arguments."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves((args, kwargs)))
-
-
-def _axes(mesh: Any) -> dict[str, int]:
-    return dict(mesh.axes) if isinstance(mesh, Axes) else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+        raise ValueError(f"shardings: expected one mesh, found {' and '.join(str(Axes(dict(a))) for a in found)}")
+    return Mesh(dict(found[0]))
 
 
 @dataclass(frozen=True)
