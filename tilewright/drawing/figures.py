@@ -31,9 +31,9 @@ def _picture_class() -> type[Any]:
     except ImportError as e:
         raise PictureError("pictures need matplotlib, which is not installed: pip install 'tilewright[notebook]'") from e
 
-    def save(figure: Any, *args: Any, **kwargs: Any) -> None:
+    def draw(figure: Any, renderer: Any) -> None:
         _ink(figure)
-        Figure.savefig(figure, *args, **kwargs)
+        Figure.draw(figure, renderer)
 
     def png(figure: Any) -> tuple[bytes, dict[str, int]]:
         """The picture with twice the dots, and the size to show it at: screens with fine dots show fine lines."""
@@ -43,7 +43,7 @@ def _picture_class() -> type[Any]:
         return out.getvalue(), {"width": round(wide * _DOTS_AN_INCH), "height": round(high * _DOTS_AN_INCH)}
 
     # A figure that shows itself in a notebook, without pyplot and its global state.
-    return type("Picture", (Figure,), {"savefig": save, "_repr_png_": png})
+    return type("Picture", (Figure,), {"draw": draw, "_repr_png_": png})
 
 
 def _ink(figure: Any) -> None:

@@ -281,3 +281,34 @@ def test_no_bound_beyond_every_index_is_printed() -> None:
     plan = tiling.plan(hlo.load("examples/causal_attention.mlir"), supports=codegen.supports)
     text = str(plan) + str(tiling.prove(plan)) + plan.explain()
     assert "4611686018427387904" not in text and " >= 0" in text
+
+
+@pytest.mark.machine("avx512")
+def test_reasons_look_at_two_kernels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element that two tiles share was looked for along all paths to the arguments: with skip connections there are twice as
+    many for each, and the explanation of a ResNet-18 took minutes."""
+    from tiling.planning import reasons
+
+    lines, x = ["%z = stablehlo.constant dense<0.0> : tensor<f32>"], "%x"
+    t = "tensor<1x64x24x24xf32>"
+    for k in range(6):
+        lines.append(f"""%e{k} = stablehlo.exponential {x} : {t}
+        %c{k} = stablehlo.convolution(%e{k}, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+          window = {{stride = [1, 1], pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+          : ({t}, tensor<64x64x3x3xf32>) -> {t}
+        %y{k} = stablehlo.add %c{k}, {x} : {t}""")
+        x = f"%y{k}"
+    body = "\n".join(lines)
+    module = hlo.parse(f"func.func @main(%x: {t}, %w: tensor<64x64x3x3xf32>) -> {t} {{ {body}\n return {x} : {t} }}")
+    walked: list[int] = []
+    maps_from = reasons.maps_from
+
+    def watched(*args: Any) -> Any:
+        found = maps_from(*args)
+        walked.append(len(found))
+        return found
+
+    monkeypatch.setattr(reasons, "maps_from", watched)
+    plan = tiling.plan(module)
+    assert len(plan.fusions) >= 6 and len(plan.edges) >= 6
+    assert walked and max(walked) <= 10, walked

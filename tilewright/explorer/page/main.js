@@ -137,16 +137,17 @@ class App {
   // ---------------------------------------------------------------- maps
 
   maps() {
-    const box = $("maps"), title = $("runtimes");
+    const box = $("maps"), title = $("runtimes"), place = $("place");
+    place.replaceChildren();
     box.replaceChildren();
     title.replaceChildren();
     if (this.op === null) {
       box.append(make("p", { class: "dim" }, this.data.values[this.value].kind === "constant" ? "A constant." : "An argument: nothing is read to have it."));
-      return this.fromOutside(box);
+      return this.fromOutside(place);
     }
     const op = this.data.ops[this.op], name = (v) => `%${this.data.values[v].name}`;
     const sliders = new Map();
-    this.placed(box, op);
+    this.placed(place, op);
     op.results.forEach((r, i) => op.operands.forEach((v, n) => {
       const numbers = op.reads[i][n] || [];
       const card = make("div", { class: "map" }, make("h3", {}, `${name(r)} reads ${name(v)}: ${this.data.values[v].type}`));
