@@ -17,7 +17,7 @@ from indexing.deriving.derive import reads_of as maps_of
 from indexing.deriving.edges import Edge, EdgeMaps, OpEdges
 from indexing.deriving.runtime import clamped, known_element
 from indexing.expr import Expr, Interval, Var, as_expr, interval, simplify, substitute
-from tiling.elements.rules import simplify_node
+from tiling.elements.rules import simplify_node, wrapped
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Runtime, Scalar
 
 __all__ = ["Builder", "ElementBuilder", "Read"]
@@ -181,7 +181,7 @@ class ElementBuilder:
             if dense.is_splat:
                 return self._put(v, where, Scalar(dense.array.reshape(-1)[0], element))
         if isinstance(semantics, Generate) and isinstance(element, ElementType):
-            number = simplify(as_expr(semantics.value(op, where)), self.ranges)
+            number = wrapped(simplify(as_expr(semantics.value(op, where)), self.ranges), element, self.ranges)
             return self._put(v, where, IndexNode(number, element, self.table.of((number,))))
         if not isinstance(semantics, (Elementwise, Move)):
             raise LookupError(f"{op.name} is not computed where it is read")

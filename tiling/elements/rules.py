@@ -25,7 +25,7 @@ from hlo.types import default_storage_range as integer_range
 from indexing.expr import EVERYTHING, Expr, Interval, Var, as_expr, interval, simplify
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Node, Scalar, Test
 
-__all__ = ["simplify_node"]
+__all__ = ["simplify_node", "wrapped"]
 
 Ranges = Mapping[Var, Interval]
 Rule = Callable[[Apply, Ranges], Node | None]
@@ -49,6 +49,14 @@ def _as_index(node: Node) -> Expr | None:
     if isinstance(node, Scalar) and node.element.is_integer:
         return as_expr(int(node.value))
     return None
+
+
+def wrapped(e: Expr, element: ElementType, ranges: Ranges) -> Expr:
+    """What an integer type keeps of an index: e itself where it fits, else (e - least) mod numbers + least."""
+    if not element.is_integer:
+        return e
+    bounds, (low, high) = interval(e, ranges), integer_range(element)
+    return e if low <= bounds.lower and bounds.upper <= high else simplify((e - low) % (high - low + 1) + low, ranges)
 
 
 def _index_arithmetic(combine: Callable[[Expr, Expr], Expr]) -> Rule:

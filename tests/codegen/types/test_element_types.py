@@ -382,3 +382,21 @@ def test_next_after_of_all_pairs_of_codes(name: str) -> None:
     assert not executable.fallbacks
     (found,), (want,) = executable(x, y), interp.evaluate(module, x, y)
     assert _same(found, want).all()
+
+
+@pytest.mark.parametrize(("element", "n"), [("i8", 130), ("ui8", 300), ("i4", 20), ("i16", 40_000)])
+@pytest.mark.parametrize("to", ["ui32", "i64", "f32"])
+def test_an_iota_beyond_its_type_wraps_before_it_is_converted(element: str, n: int, to: str) -> None:
+    module = hlo.parse(
+        f"func.func @main(%x: tensor<{n}xf32>) -> (tensor<{n}x{to}>, tensor<{n}xf32>) {{\n"
+        f"  %0 = stablehlo.iota dim = 0 : tensor<{n}x{element}>\n"
+        f"  %1 = stablehlo.convert %0 : (tensor<{n}x{element}>) -> tensor<{n}x{to}>\n"
+        f"  %2 = stablehlo.constant dense<3> : tensor<{n}x{element}>\n"
+        f"  %3 = stablehlo.compare GE, %0, %2 : (tensor<{n}x{element}>, tensor<{n}x{element}>) -> tensor<{n}xi1>\n"
+        f"  %4 = stablehlo.negate %x : tensor<{n}xf32>\n"
+        f"  %5 = stablehlo.select %3, %x, %4 : tensor<{n}xi1>, tensor<{n}xf32>\n"
+        f"  return %1, %5 : tensor<{n}x{to}>, tensor<{n}xf32>\n}}"
+    )
+    x = np.arange(1, n + 1, dtype=np.float32)
+    for found, wanted in zip(codegen.compile(module)(x), interp.evaluate(module, x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
