@@ -15,7 +15,7 @@ import hlo
 from codegen.call.program import assembly
 from codegen.kernel.ir import For, Number
 from codegen.kernel.print_numba import statement_lines
-from codegen.source import emit, nest, scalars
+from codegen.source import emit, scalars, values
 from tilewright.bisect import Culprit, Values, check_kernels, find_culprit
 from tilewright.check import first_difference
 from tilewright.cli import main
@@ -66,7 +66,7 @@ def wrong_function(monkeypatch: pytest.MonkeyPatch) -> None:
     def scalar_source(op: Any, function: str, *rest: Any) -> Any:
         return right(op, "cosine" if function == "sine" else function, *rest)
 
-    monkeypatch.setattr(nest, "scalar_source", scalar_source)
+    monkeypatch.setattr(values, "scalar_source", scalar_source)
 
 
 def wrong_bound(monkeypatch: pytest.MonkeyPatch) -> None:

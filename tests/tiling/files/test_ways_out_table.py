@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from codegen.c.source import c_source
-from codegen.call.program.assembly import Assembly, below
-from codegen.call.program.nodes import Compute
+from codegen.call.program.assembly import Assembly
+from codegen.call.program.nodes import Compute, below
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.kernel.print_numba import print_numba
 from codegen.native.lower import python_function
