@@ -151,7 +151,8 @@ def test_functions_of_numpy_compute_what_the_machine_code_does(name: str) -> Non
         entry(0, 1, places, scratch.ctypes.data)
         assert any(not np.array_equal(a, b) for a, b in zip(arrays, before, strict=True)), kernel.name
         for b, found, other in zip(kernel.buffers, arrays, expected, strict=True):
-            np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-5, err_msg=f"{kernel.name}: {b.name}")
+            # sums of 3,072 products come to 1,000 before a mean is taken off, and CPUs make them in other orders
+            np.testing.assert_allclose(found, other, rtol=1e-4, atol=2e-4, err_msg=f"{kernel.name}: {b.name}")
 
 
 def aligned(a: np.ndarray) -> np.ndarray:
