@@ -19,6 +19,7 @@ SHALLOW = 16
 SHORT = 8  # steps of k that are all written out in a small block
 LONG = 64  # steps of k during which the next panel is asked for
 FEW_POINTERS = 8  # rows whose addresses are kept in registers, one each
+FEW_PANELS = 4  # so many at least make what is left after them a small part
 FAR = 1 << 12  # a step from row to row that is as good as any other in which no two rows meet
 
 
@@ -67,8 +68,10 @@ def alike(kinds: Sequence[Any], asked: int = 0) -> Sequence[Any]:
         found[2] = types.IntegerLike((LONG if k >= LONG else LONG // 2) + k % 4)
     if m is not None and m > rows and not (asked or is_short):
         found[0] = types.IntegerLike(alike_rows(m, rows))
-    if n is not None and not is_short:
-        found[1] = types.IntegerLike(alike_columns(n, panel, panel_lanes(panel, kinds[11].item_bytes)))
+    lanes = panel_lanes(panel, kinds[11].item_bytes)
+    # of few columns a last vector in part is much: for one lane that is known LLVM makes code of half the time
+    if n is not None and not is_short and (n % lanes == 0 or n >= FEW_PANELS * panel):
+        found[1] = types.IntegerLike(alike_columns(n, panel, lanes))
     if rows <= FEW_POINTERS and step == 1 and row is not None and row >= SHORT:
         found[5] = types.IntegerLike(FAR)
     steps = [at for at in range(levels, len(kinds)) if (at - levels) % 3]
