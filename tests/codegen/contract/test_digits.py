@@ -65,5 +65,5 @@ def test_heads_that_share_keys_read_one_copy_of_them() -> None:
     shared = [b.shape for b in fusion.schedule.buffers if b.scope is Scope.SHARED]
     assert [shape[0] for shape in shared] == [2], "of two groups, not of eight heads"
     arrays = arrays_for(module, 3)
-    (own,), (wanted,) = executable(*arrays), interp.evaluate(module, arrays)
+    (own,), (wanted,) = executable(*arrays), interp.evaluate(module, *arrays)
     np.testing.assert_allclose(own, wanted, rtol=2e-5, atol=2e-5)
