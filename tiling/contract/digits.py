@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr
+from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, simplify, substitute
 from tiling.loops.element_ir import Node, Renamer, node_variables
 
 __all__ = ["dimensions_that_move", "number_of", "weights_of_digits"]
@@ -46,8 +46,19 @@ def weights_of_digits(
         for k in sorted(weights, key=weights.__getitem__):
             reached = reached * shape[k] if weights[k] == reached else 0
         if len(weights) > 1 and t in ranges and ranges[t] == Interval(0, reached - 1):
-            whole[t] = weights
+            parts, known = _parts(t, weights, shape, ranges)
+            place = {t: number_of(weights, parts)}
+            if all(simplify(substitute(index[k], place), known) is part for k, part in parts.items()):
+                whole[t] = weights
     return whole
+
+
+def _parts(
+    t: Var, weights: Mapping[int, int], shape: Sequence[int], ranges: Mapping[Var, Interval]
+) -> tuple[dict[int, Var], dict[Var, Interval]]:
+    """A variable for each digit, and the ranges with theirs."""
+    parts = {k: Var(f"{t.name}_digit{k}") for k in weights}
+    return parts, {**ranges, **{v: Interval(0, shape[k] - 1) for k, v in parts.items()}}
 
 
 def number_of(weights: Mapping[int, int], wanted: Mapping[int, Expr]) -> Expr:
@@ -65,8 +76,7 @@ def dimensions_that_move(
     moves = [any(v in used for v in e.variables) for e in index]
     for t, weights in weights_of_digits(index, shape, ranges).items():
         if t in used:
-            parts = {k: Var(f"{t.name}_digit{k}") for k in weights}
-            known = {**ranges, **{v: Interval(0, shape[k] - 1) for k, v in parts.items()}}
+            parts, known = _parts(t, weights, shape, ranges)
             left = node_variables(Renamer({t: number_of(weights, parts)}, known, {}).node(node), {})
             for k, part in parts.items():
                 moves[k] = part in left

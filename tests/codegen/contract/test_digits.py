@@ -30,6 +30,7 @@ T = Var("t")
         ([T // 4, (T // 2) % 2], [3, 2], 12, False),  # the lowest one is
         ([T // 4, T % 4], [3, 4], 11, False),  # the last number is no choice of digits
         ([T // 4, T % 3], [3, 3], 12, False),
+        ([(T % 6) // 4, T % 4], [2, 4], 8, False),  # 6 has the digits of 0
         ([as_expr(T)], [12], 12, False),
     ],
 )
