@@ -264,8 +264,8 @@ class Front:
             next(self._void)
             return MISSED
         except RecursionError as e:
-            # A callback calls the function in the middle of JAX's first call of it, which JAX refuses. Where Python's own limit was
-            # met, the call may have run: it stays one that has begun, so that nothing is freed that it could still use.
+            # A callback calls the function in the middle of JAX's first call of it, which JAX refuses. Where Python's own limit
+            # was met, the call may have run: it stays one that has begun, so that nothing is freed that it could still use.
             if _REFUSED in str(e):
                 next(self._void)
             return ELSEWHERE
