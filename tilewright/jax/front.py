@@ -371,7 +371,7 @@ def _reason(jax: Any, made: Any, leaves: Sequence[Any]) -> str | None:
     """Why JAX cannot call a program, or None."""
     if jax.default_backend() != "cpu" or jax.local_device_count() != 1:
         return "there are other devices than one CPU"
-    if made.token_results or None in made.dtypes:
+    if made.token_results or any(t is None for t in made.dtypes):  # NumPy's float64 is equal to None
         return "a token is passed"
     avals = made.lowered.out_avals
     if not avals:
