@@ -132,6 +132,11 @@ class Executable:
         self._packs = KeptPacks(self._found_packs(instructions))
         self._prepare(self.plan.machine.cores, sum(_seconds(n.fusion) for n in computes))
 
+    @property
+    def modelled_seconds(self) -> float | None:
+        """What one thread takes for a call by the machine's model, of loops one turn; None where libraries take part."""
+        return None if any(isinstance(s, launch.Library | launch.Host) for s in self._launch.steps) else self._seconds
+
     def _prepared(self, nodes: Mapping[int, Evaluate]) -> dict[int, tuple[EvaluatorStep, PreparedOp | BegunOp | EndedOp]]:
         """What runs the evaluator's steps, by position."""
         begun = {n: BegunOp(n.step, self.processes) for n in nodes.values() if n.begins and self.processes is not None}

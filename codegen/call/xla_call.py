@@ -487,11 +487,12 @@ class XlaCall:
 
         What is returned, and the other record, must live until all calls have ended that began before the next `keep`.
         """
-        table = np.zeros(1, np.int64)
-        if kept is not None:
-            other, places = kept
-            table = np.array([other.address, len(places), *(w for pair in places for w in pair)], np.int64)
-        self.words[_KEPT] = table.ctypes.data if kept is not None else 0
+        if kept is None:
+            self.words[_KEPT] = 0  # without NumPy: arrays may end with the interpreter, when modules are gone
+            return None
+        other, places = kept
+        table = np.array([other.address, len(places), *(w for pair in places for w in pair)], np.int64)
+        self.words[_KEPT] = table.ctypes.data
         return table
 
     def _words(self, words: Sequence[int]) -> int:

@@ -358,7 +358,7 @@ def test_long_calls_return_before_they_are_over() -> None:
         return allocate(size)
 
     for f, x, is_long in (
-        (lambda x: x + 1, jnp.ones(1 << 18), True), (lambda x: x @ x, jnp.ones((64, 64)), True),
+        (lambda x: jnp.sin(jnp.cos(jnp.sin(x))), jnp.ones(1 << 20), True), (lambda x: x @ x, jnp.ones((700, 700)), True),
         (lambda x: x + 1, jnp.ones(64), False), (lambda t: t[0] + t[-1], [jnp.ones((32, 32))] * 300, False),
     ):  # fmt: skip
         go_on.clear() if is_long else go_on.set()
@@ -383,6 +383,17 @@ def test_transfers_are_guarded_from_the_first_call_on() -> None:
                 with pytest.raises(jax.errors.JaxRuntimeError, match="Disallowed host-to-device transfer"):
                     f(value)
         assert f(1.0) == 2 and f(np.ones(3, np.float32))[0] == 2
+
+
+def test_a_quick_program_of_many_operations_is_no_long_one() -> None:
+    """By their count it went to a thread of XLA's and back, which took three times what the program does."""
+    f = tilewright.jit(lambda a, b: a @ b)
+    for n, is_long in ((40, False), (600, True)):
+        x = jnp.full((n, n), 0.5)
+        for _ in range(3):
+            assert f(x, x)[0, 0] == n / 4
+        made = next(m for m in f._front._programs if m.lowered.out_avals[0].shape == (n, n))
+        assert (f._front._programs[made] in f._front._long) is is_long
 
 
 WITHOUT_MEMORY = """

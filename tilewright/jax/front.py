@@ -63,6 +63,13 @@ For each array among them so many more: JAX's own call takes a microsecond for e
 less by another thread than it costs to go there and back.
 """
 
+LONG_SECONDS = 2.5e-4
+"""What the machine's model says of one thread, from which on a call returns before it is over.
+
+The model has what vector units, products of bytes and fusions are worth, which no count of operations has, and says rather more
+than less (up to four times as much). The way to another thread and back takes 30 to 50 microseconds.
+"""
+
 _COUNTED = 1024
 """XLA calls what has fewer than 1000 operations in the caller's thread."""
 
@@ -181,7 +188,8 @@ class Front:
             if packs is not None:
                 self._packs[made] = packs
                 self.has_packs = True
-            if not call.is_waited_for and _is_long(jax, made, leaves):
+            seconds = made.executable.modelled_seconds
+            if not call.is_waited_for and (seconds is None or seconds >= LONG_SECONDS) and _is_long(jax, made, leaves):
                 self._long.add(call)
             self._programs[made] = call
             if packs is None and call.threads == 1 and not call.is_waited_for and call.bytes <= DIRECT_BYTES:
