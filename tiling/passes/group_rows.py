@@ -112,18 +112,19 @@ def windows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> list[Ne
         return [nest]
     *around, rows, along = nest.loops
     products = sum(f.products for f in nest.folds)
-    if not isinstance(rows.lower, Const) or not rows.is_whole or rows.together > 1 or not _shares_kernel(nest, buffer_of):
+    if not isinstance(rows.lower, Const) or not isinstance(rows.upper, Const) or not _shares_kernel(nest, buffer_of):
         return [nest]
-    widths = [w for w in WINDOWS if w * products <= MOST_PRODUCTS and w <= rows.extent]
+    count = rows.upper.value - rows.lower.value + 1
+    widths = [w for w in WINDOWS if w * products <= MOST_PRODUCTS and w <= count]
     if not widths:
         return [nest]
-    width = next((w for w in widths if rows.extent % w == 0), min(widths[0], ROWS))
-    whole = rows.extent // width * width
+    width = next((w for w in widths if count % w == 0), min(widths[0], ROWS))
+    whole = count // width * width
     groups = replace(rows, upper=rows.lower + (whole - 1), extent=whole, together=width)
     parts = [replace(nest, loops=(*around, groups, along))]
-    if whole < rows.extent:
-        rest = replace(rows, lower=rows.lower + whole, extent=rows.extent - whole)
-        parts.append(replace(nest, loops=(*around, rest, along)))
+    if whole < count:
+        rest = replace(rows, lower=rows.lower + whole, extent=count - whole)
+        parts += windows_together(replace(nest, loops=(*around, rest, along)), buffer_of)
     return [nest] if any(rows_faults(parts[0], {})) else parts
 
 
