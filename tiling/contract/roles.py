@@ -13,6 +13,7 @@ from math import prod
 from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
+from tiling.contract.digits import dimensions_that_move
 from tiling.contract.operands import Place, in_place, split_by_groups
 from tiling.contract.table import Row, Types
 from tiling.loops.affine import address, linear
@@ -300,8 +301,12 @@ class Roles:
     @property
     def _columns_of_right(self) -> int:
         """How many columns of the right operand there are: of the result's dimensions that move it."""
-        moved = [any(v in self.in_right for v in e.variables) for e in self.c.index]
-        return prod(n for n, moves in zip(self.value.shape, moved, strict=True) if moves)
+        return prod(n for n, moves in zip(self.value.shape, self._moves_right, strict=True) if moves)
+
+    @property
+    def _moves_right(self) -> tuple[bool, ...]:
+        """For each of the result's dimensions whether its index moves the right operand."""
+        return dimensions_that_move(self.right, self.in_right, self.c.index, self.value.shape, self.c.ranges)
 
     # ------------------------------------------------------------ the depth
 
