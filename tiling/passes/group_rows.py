@@ -118,7 +118,7 @@ def windows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> list[Ne
     widths = [w for w in WINDOWS if w * products <= MOST_PRODUCTS and w <= count]
     if not widths:
         return [nest]
-    width = next((w for w in widths if count % w == 0), min(widths[0], ROWS))
+    width = next((w for w in widths if count % w == 0 and (w >= ROWS or w == count)), min(widths[0], ROWS))
     whole = count // width * width
     groups = replace(rows, upper=rows.lower + (whole - 1), extent=whole, together=width)
     parts = [replace(nest, loops=(*around, groups, along))]

@@ -13,6 +13,9 @@ import hlo
 import tiling
 from codegen.target import Target, use_target
 from interp import evaluate
+from tests.mutations.judge import Judge
+from tests.mutations.mutants import mutants
+from tests.mutations.table import judged
 from tiling.loops.ir import Nest, Schedule
 from tiling.loops.marks import rows_faults
 from tiling.passing import without
@@ -21,7 +24,8 @@ from tiling.proving.obligations import prove
 
 DEPTHWISE = """func.func @main(%x: tensor<1x{h}x{w}x{c}xf32>, %k: tensor<{k}x{k}x1x{c}xf32>) -> tensor<1x{oh}x{ow}x{c}xf32> {{
   %y = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
-    window = {{stride = [{s}, {s}], pad = [[{p}, {p}], [{p}, {p}]]}} {{batch_group_count = 1 : i64, feature_group_count = {c} : i64}}
+    window = {{stride = [{s}, {s}], pad = [[{p}, {p}], [{p}, {p}]]}}
+    {{batch_group_count = 1 : i64, feature_group_count = {c} : i64}}
     : (tensor<1x{h}x{w}x{c}xf32>, tensor<{k}x{k}x1x{c}xf32>) -> tensor<1x{oh}x{ow}x{c}xf32>
   return %y : tensor<1x{oh}x{ow}x{c}xf32>
 }}"""
@@ -50,7 +54,7 @@ def widths(schedule: Schedule) -> list[int]:
         ((14, 14, 64, 5, 2), [7]),
         ((12, 13, 64, 3, 1), [4, 1]),  # whole groups, and the rest one by one
         ((9, 7, 64, 7, 1), [4, 3]),  # 49 products: no more than four at a time, and a rest that is a group
-        ((40, 40, 32, 3, 1), [2]),  # 38 windows are inside of the image
+        ((40, 40, 32, 3, 1), [4, 2]),  # 38 windows are inside of the image
         ((9, 9, 64, 2, 1), [1]),  # four products: the loop's overhead is not what takes the time
     ],
 )
@@ -102,3 +106,12 @@ def test_what_is_side_by_side_is_proved() -> None:
     (fusion,) = tiling.plan(depthwise(7, 7, 96, 5, 1), machine=tiling.Machine(cores=1)).fusions
     proof = prove(fusion)
     assert proof.holds, str(proof)
+
+
+@pytest.mark.parametrize("shape", [(7, 7, 16, 5, 1), (6, 9, 16, 3, 1), (12, 11, 16, 3, 2)], ids=str)
+def test_another_number_of_windows_is_refuted_or_has_the_same_results(shape: tuple[int, ...]) -> None:
+    schedule = loops_of(depthwise(*shape))
+    changed = [m for m in mutants(schedule) if m.field == "together"]
+    assert changed
+    judge = Judge(schedule)
+    assert {judged("windows", judge, m).verdict for m in changed} <= {"refuted", "equal"}
