@@ -341,7 +341,8 @@ def _spread_turn(
     line = LINE_BYTES // o.b_kind.item_bytes
     lines = unroll * columns // line  # of a turn
     share = -(-lines // ahead.passes)
-    step = -(-(lines << FRACTION) // ahead.passes)  # lines of a turn in fixed point: a sum and a shift, where dividing takes many steps
+    # lines of a turn in fixed point: a sum and a shift in each, where a division takes many steps
+    step = -(-(lines << FRACTION) // ahead.passes)
     first = b.mul(b.mul(ahead.number, turns), _c(step))
 
     def turn(t: Any) -> Any:
