@@ -19,7 +19,7 @@ def test_no_program_sends_more_than_jaxs() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=6 * SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == 214
+    assert len(found) == 248
     assert {name: row["failed"] for name, row in found.items() if "failed" in row} == {}
     assert {name: row["error"] for name, row in found.items() if row["error"] > 1e-5} == {}
     assert {name: (row["ours"], row["jax"]) for name, row in found.items() if row["ours"] > row["jax"]} == {}

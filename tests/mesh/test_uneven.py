@@ -73,6 +73,8 @@ CASES = (
     _case("a padding that cuts", [("16xf32", X), ("f32", "")], _op("pad %a0, %a1, low = [-3], high = [-1], interior = [0]", ["16xf32", "f32"], "12xf32"), ("12xf32", X), ("halo",), 8),
     _case("a concatenation", [("16xf32", X), ("9xf32", X), ("1xf32", "")], _op("concatenate %a0, %a1, %a2, dim = 0", ["16xf32", "9xf32", "1xf32"], "26xf32"),
           ("26xf32", X), ("halo",) * 6, 52),
+    _case("a concatenation with what has no elements", [("2x1x16xf32", '[{}, {}, {"x"}]'), ("2x0x16xf32", "")],
+          _op("concatenate %a0, %a1, dim = 1", ["2x1x16xf32", "2x0x16xf32"], "2x1x16xf32"), ("2x1x16xf32", '[{}, {}, {"x"}]'), (), 0),
     _case("a window over almost all", [("13xf32", X)], _CUMSUM.replace("BODY", _SUM), ("13xf32", X), ("halo",) * 3, 44),
     # Rows by their numbers.
     _case("a gather of rows by small numbers", [("401x2xf32", ROWS), ("5x1xi8", "")], _GATHER.replace("xI>", "xi8>"), ("5x2xf32", ""), ("all_reduce",), 2 * 40 * 3 // 4),

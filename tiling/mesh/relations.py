@@ -120,7 +120,15 @@ class Loops:
                 blamed = next((v for v in c.expression.variables if spread.get(v)), None)
                 if blamed is not None and self._of_process(c, spread) is None:
                     return blamed
-        return tuple([s or Sharding.whole(v.rank) for s, v in zip(found, self.op.operands, strict=True)])
+        return tuple([s or self._unread(v.shape, found) for s, v in zip(found, self.op.operands, strict=True)])
+
+    def _unread(self, shape: tuple[int, ...], found: Sequence[Sharding | None]) -> Sharding:
+        """The tile of an operand that nothing is read of: without elements it is cut as another one is, so that shapes agree."""
+        if 0 in shape:
+            for other, s in zip(self.op.operands, found, strict=True):
+                if s is not None and len(other.shape) == len(shape):
+                    return Sharding(tuple([d if n == m else () for d, n, m in zip(s.dims, shape, other.shape, strict=True)]))
+        return Sharding.whole(len(shape))
 
     def _tile_along(self, e: Expr, size: int, spread: Spread) -> tuple[Digit, ...] | Var:
         """The digits that number the tile which `e` stays in, of a dimension of `size`; the loop to blame where there is none."""
