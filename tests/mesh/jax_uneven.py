@@ -137,13 +137,16 @@ def xlas(text: str, devices: int) -> str:
 
 
 def compared(program: Program) -> dict[str, Any]:
-    _, f, mesh, _, shapes = program
+    f, shapes = program[1], program[4]
     text = constrained(program)
     module = hlo.parse(text)
     hlo.verify(module)
     made = partition(module, network=Network(latency_seconds=1e-12, work_per_second=1e18))
     chance = np.random.default_rng(0)
-    arrays = [chance.normal(size=s).astype(np.float32) / 4 if isinstance(s, tuple) else chance.integers(0, 4, s.shape).astype(np.int32) for s in shapes]  # fmt: skip
+    arrays = [
+        chance.normal(size=s).astype(np.float32) / 4 if isinstance(s, tuple) else chance.integers(0, 4, s.shape).astype(np.int32)
+        for s in shapes
+    ]
     n = made.mesh.size
     tiles = [np.array(s.shard(a, p), order="C") for p in range(n) for s, a in zip(made.arguments, arrays, strict=True)]
     found = interp.run_parallel(made.module, [["main"] * n], *tiles)
@@ -151,7 +154,8 @@ def compared(program: Program) -> dict[str, Any]:
     worst = max(float(np.max(np.abs(np.asarray(r) - whole) / (1 + np.abs(whole)))) for r in found)
     theirs, kinds = jax_worker.sent_by_jax(xlas(text, n), n)
     ours = [c.kind for c in made.communications]
-    return {"ours": made.sent_bytes, "jax": theirs, "ours_by": ours, "jax_by": kinds, "error": worst, "whole": list(made.kept_whole)}
+    row = {"ours": made.sent_bytes, "jax": theirs, "ours_by": ours, "jax_by": kinds}
+    return row | {"error": worst, "whole": list(made.kept_whole)}
 
 
 def main() -> None:

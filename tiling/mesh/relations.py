@@ -10,7 +10,7 @@ is known of an op: matrix products, reductions, transposes, reshapes and broadca
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from math import prod
 
@@ -334,4 +334,10 @@ def loops_of(op: Op, output: int = 0) -> Loops | Declined:
     [{}, {x}]
     """
     edges = edges_of(op, output)
-    return edges if isinstance(edges, Declined) else Loops(op, output, edges)
+    if isinstance(edges, Declined):
+        return edges
+    # What is true within the whole op's loops alone must not be written with their sizes: `d mod 7` of a d below 7 is d, of a tile's
+    # that reaches to 8 it is not.
+    within = {v.var: v.interval for v in (*edges.dims, *edges.ranges, *edges.runtimes)}
+    reads = tuple([replace(e, map=replace(e.map, results=tuple([simplify(x, within) for x in e.map.results]))) for e in edges.reads])
+    return Loops(op, output, replace(edges, reads=reads))
