@@ -8,13 +8,16 @@ text. Arguments and results are whole: where tiles of them are read, nothing is 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
-from tests.mesh import jax_worker  # sets the number of devices  # isort: skip
+if __name__ == "__main__":  # not where pytest imports this: other tests' processes would have these devices, too
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +29,7 @@ from jaxlib.mlir import ir
 
 import hlo
 import interp
+from tests.mesh import jax_worker
 from tests.mesh.jax_last import block, block_gradient, diffusion, recurrent, selective_scan, unet
 from tiling.mesh.network import Network
 from tiling.mesh.partition import partition

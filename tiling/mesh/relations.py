@@ -336,8 +336,8 @@ def loops_of(op: Op, output: int = 0) -> Loops | Declined:
     edges = edges_of(op, output)
     if isinstance(edges, Declined):
         return edges
-    # What is true within the whole op's loops alone must not be written with their sizes: `d mod 7` of a d below 7 is d, of a tile's
-    # that reaches to 8 it is not.
-    within = {v.var: v.interval for v in (*edges.dims, *edges.ranges, *edges.runtimes)}
-    reads = tuple([replace(e, map=replace(e.map, results=tuple([simplify(x, within) for x in e.map.results]))) for e in edges.reads])
+    # Tiles may reach beyond the op's loops: there `d mod 7` of a d below 7, which is d, would be another index.
+    within = {v.var: v.interval for v in (*edges.dims, *edges.ranges)} | {v.var: v.interval for v in edges.runtimes}
+    written = [tuple([simplify(x, within) for x in e.map.results]) for e in edges.reads]
+    reads = tuple([replace(e, map=replace(e.map, results=x)) for e, x in zip(edges.reads, written, strict=True)])
     return Loops(op, output, replace(edges, reads=reads))

@@ -2,8 +2,8 @@
 
     result tile = the tile after the updates whose index, less the tile's begin, is in it (others are ignored)
 
-Updates that are spread are added up by each process for itself, and the sums combined; where the mesh does not divide them, zeros are
-added for those beyond the end.
+Updates that are spread are added up by each process for itself, and the sums combined; where the mesh does not divide them, zeros
+are added for those beyond the end.
 """
 
 from __future__ import annotations
