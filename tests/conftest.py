@@ -22,6 +22,7 @@ if IS_WORKER:
 else:
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tilewright-tests-")
 _CACHE = os.environ["XDG_CACHE_HOME"]
+_ENVIRONMENT: dict[str, str] = {}  # before the tests are imported
 # Kernels are what is tested: no first call is the evaluator's, but in the tests of just that (tests/jax/test_first_call.py).
 os.environ["TILEWRIGHT_FIRST_CALL"] = "compiled"
 
@@ -70,9 +71,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # XLA is the oracle here, not what is measured: what it compiles runs once. (`--slow` compares with it as users have it.)
     if not config.getoption("--slow"):
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    _ENVIRONMENT.update(os.environ)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    names = (name for name in {*_ENVIRONMENT, *os.environ} if name.startswith(("JAX_", "XLA_", "TILEWRIGHT_", "NUMBA_", "OMP_")))
+    if changed := sorted(name for name in names if _ENVIRONMENT.get(name) != os.environ.get(name)):
+        raise pytest.UsageError(f"importing the tests changed the environment, which other tests' processes inherit: {changed}")
     gc.collect()
     gc.freeze()  # thousands of tests, which no later collection needs to look at
 

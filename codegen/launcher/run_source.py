@@ -64,18 +64,20 @@ def kernel(begin, end):
             spins += 1
             if spins & 63 != 0:
                 pause()
-            elif clock_ns() - since > pool[{words.SPIN}]:
+            elif current_cpu() == pool[{words.CPU}]:
+                # It is on the CPU of the thread that it waits for, which cannot go on beside it; another one may be idle, and
+                # the system would look after some milliseconds only, or never.
+                leave_cpu(pool[{words.CPU}])
+                if current_cpu() == pool[{words.CPU}]:
+                    yield_thread()
+            if spins & 63 == 0 and clock_ns() - since > pool[{words.SPIN}]:
                 atomic_add(pool, {words.SLEEPERS}, 1)
                 futex_wait(pool, {words.PHASE}, phase)
                 atomic_add(pool, {words.SLEEPERS}, -1)
                 since = clock_ns()
-            elif current_cpu() == pool[{words.CPU}] and pool[{words.CPU}] >= 0:
-                # It was woken onto the CPU of the thread that it waits for, which cannot go on beside it; another one may be
-                # idle, and the system would look after some milliseconds only.
-                leave_cpu(pool[{words.CPU}])
-                if current_cpu() == pool[{words.CPU}]:
-                    yield_thread()
         else:
+            if current_cpu() == pool[{words.CPU}]:
+                leave_cpu(pool[{words.CPU}])  # where it was woken: both would share one CPU for the whole step
             atomic_add(pool, {words.ACTIVE}, 1)
             if atomic_load(pool, {words.PHASE}) == phase and number < pool[{words.LIMIT}]:
                 step = words(pool[{words.STEP}])
@@ -218,7 +220,6 @@ def kernel(begin, end):
     if owns:
         pool = words(run[{words.POOL}])
         pool[{words.SPIN}] = pool[{words.BETWEEN}]
-        pool[{words.CPU}] = -1
         atomic_add(pool, {words.OWNER}, -1)
     run[{words.POSITION}] = stopped
 """

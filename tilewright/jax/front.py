@@ -73,7 +73,7 @@ RARELY, MOST_RARELY = 64, 1024
 DIRECT_BYTES = 1 << 16
 """Calls that take at most so much memory may be made without Python in between: they are not refused for want of it."""
 
-_GUARD = "Disallowed host-to-device transfer"
+_GUARD, _REFUSED = "Disallowed host-to-device transfer", "Recursively calling jit"
 
 
 class NotReadyError(Exception):
@@ -233,11 +233,11 @@ class Front:
         if made not in self.pending or self._trace.value is not self._no_trace or self._axes.value is not self._no_axes:
             return None
         self.pending.discard(made)
+        self._is_direct = True  # before the call, which nobody counts either: it may fail after it has run
         try:
             results, data, _ = self._jit._cache_miss(*args, **kwargs)
         except (NotReadyError, RecursionError, TypeError, ValueError, self._failed):
             return None
-        self._is_direct = True
         return results, data
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -263,9 +263,11 @@ class Front:
         except NotReadyError:
             next(self._void)
             return MISSED
-        except RecursionError:
-            # A callback calls the function in the middle of JAX's first call of it, which JAX refuses.
-            next(self._void)
+        except RecursionError as e:
+            # A callback calls the function in the middle of JAX's first call of it, which JAX refuses. Where Python's own limit
+            # was met, the call may have run: it stays one that has begun, so that nothing is freed that it could still use.
+            if _REFUSED in str(e):
+                next(self._void)
             return ELSEWHERE
         except (TypeError, ValueError, self._failed) as e:
             # JAX's quick call raises a ValueError for what its other one has an error of its own for.
@@ -369,7 +371,7 @@ def _reason(jax: Any, made: Any, leaves: Sequence[Any]) -> str | None:
     """Why JAX cannot call a program, or None."""
     if jax.default_backend() != "cpu" or jax.local_device_count() != 1:
         return "there are other devices than one CPU"
-    if made.token_results or None in made.dtypes:
+    if made.token_results or any(t is None for t in made.dtypes):  # NumPy's float64 is equal to None
         return "a token is passed"
     avals = made.lowered.out_avals
     if not avals:

@@ -28,7 +28,7 @@ def save_with_trees(
     """
     trees = []
     for made, args, kwargs in calls:
-        if made.token_results or None in made.dtypes:
+        if made.token_results or any(t is None for t in made.dtypes):  # NumPy's float64 is equal to None
             raise TreeOfFileError("a function with ordered effects passes tokens, which a file does not have")
         arguments = tree_as_data(jax.tree_util.tree_structure((args, kwargs)), "arguments")
         trees.append([arguments, tree_as_data(made.lowered.out_tree, "results")])

@@ -12,6 +12,7 @@ from math import prod
 from hlo.access import Condition
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify, substitute
+from tiling.contract.digits import number_of, weights_of_digits
 from tiling.contract.operands import Place, expressions
 from tiling.contract.roles import Roles
 from tiling.loops.affine import address, linear, when
@@ -194,7 +195,7 @@ class Packing(Roles):
         c, shape = self.c, self.value.shape
         if c.flag is not None or c.suffix or self.is_split or sum(x.extent > 1 for x in self.depth_loops) != 1:
             return False
-        rows = [k for k, e in enumerate(c.index) if not any(v in self.in_right for v in e.variables)]
+        rows = [k for k, moves in enumerate(self._moves_right) if not moves]
         if any(c.loops[k].extent != shape[k] for k in rows) or self._left_in_place() is None:
             return False
         block_bytes = self.k_block * self._kept_element(self.right, 1).itemsize_bytes
@@ -290,11 +291,7 @@ class Packing(Roles):
         c, shape = self.c, self.value.shape
         column = next(k for k, x in enumerate(c.loops) if x is self.n)
         # Dimensions whose index moves the right operand, through a tile number or a loop.
-        moving = [
-            k
-            for k, e in enumerate(c.index)
-            if k != column and any(v in self.in_right for v in e.variables) and shape[k] > 1
-        ]
+        moving = [k for k, moves in enumerate(self._moves_right) if k != column and moves and shape[k] > 1]
         count = -(-shape[column] // self.nr)
         p, j = Var(f"p_{self.tag}"), Var(f"j_{self.tag}")
         tiles = (*((Var(f"b{k}_{self.tag}"), shape[k]) for k in moving), (p, count))
@@ -315,7 +312,13 @@ class Packing(Roles):
         loops: dict[Var, Expr] = dict(renaming)
         divided = dict(renaming)
         tiles: set[Var] = set()
+        numbers = weights_of_digits(c.index, self.value.shape, c.ranges)
+        for t, weights in numbers.items():
+            loops[t] = divided[t] = number_of(weights, wanted)
+        digits = {k for weights in numbers.values() for k in weights}
         for k, e in wanted.items():
+            if k in digits:
+                continue
             here, loop = c.index[k], c.loops[k].variable
             others = [v for v in here.variables if v is not loop]
             size = dict(here.terms).get(others[0]) if len(others) == 1 else None

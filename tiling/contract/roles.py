@@ -13,6 +13,7 @@ from math import prod
 from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, Interval, Var, as_expr
+from tiling.contract.digits import dimensions_that_move
 from tiling.contract.operands import Place, in_place, split_by_groups
 from tiling.contract.table import Row, Types
 from tiling.loops.affine import address, linear
@@ -92,10 +93,12 @@ class Roles:
         return tuple(k for k, x in enumerate(self.whole_loops) if any(x is y for y in loops))
 
     def choose(self) -> bool:
-        """Chooses the rows' and the columns' loop; False where there are none."""
-        if self._chosen():
+        """Chooses the rows' and the columns' loop; False where there are none. Rows of a group are better than one row."""
+        kept = self.c, self.loops, self.is_split
+        if self._chosen(one_row=False) or (self._split() and self._chosen(one_row=False)):
             return True
-        return self._split() and self._chosen()
+        self.c, self.loops, self.is_split = kept
+        return self._chosen() or (self._split() and self._chosen())
 
     def merge_columns(self) -> bool:
         """Makes one loop of few columns and the loop around them, where memory goes on from one to the other in both blocks.
@@ -132,7 +135,7 @@ class Roles:
         self.out_base, self.out_steps = found[0], dict(zip((x.variable for x in self.loops), found[1], strict=True))
         return [node_variables(n, memo) for n in c.nodes]
 
-    def _chosen(self) -> bool:
+    def _chosen(self, one_row: bool = True) -> bool:
         c = self.c
         reads = self._addressed()
         if reads is None:
@@ -147,6 +150,8 @@ class Roles:
         n = better or columns[0]
         swapped = n in alone[0]
         rows = alone[1 if swapped else 0]
+        if not rows and not one_row:
+            return False
         if not rows:
             # One row by a window that is read again and again: still better kept in registers than summed in memory.
             read = next(iter(loads([c.nodes[0 if swapped else 1]])), None)
@@ -300,8 +305,12 @@ class Roles:
     @property
     def _columns_of_right(self) -> int:
         """How many columns of the right operand there are: of the result's dimensions that move it."""
-        moved = [any(v in self.in_right for v in e.variables) for e in self.c.index]
-        return prod(n for n, moves in zip(self.value.shape, moved, strict=True) if moves)
+        return prod(n for n, moves in zip(self.value.shape, self._moves_right, strict=True) if moves)
+
+    @property
+    def _moves_right(self) -> tuple[bool, ...]:
+        """For each of the result's dimensions whether its index moves the right operand."""
+        return dimensions_that_move(self.right, self.in_right, self.c.index, self.value.shape, self.c.ranges)
 
     # ------------------------------------------------------------ the depth
 
