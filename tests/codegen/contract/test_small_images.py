@@ -66,7 +66,7 @@ def test_the_rows_of_a_small_image_are_one_register_block(size: int, block: tupl
 
 @pytest.mark.parametrize(("channels", "features", "asks"), [(192, 128, True), (128, 256, True), (96, 32, False)])
 def test_weights_from_beyond_the_caches_are_asked_for(channels: int, features: int, asks: bool) -> None:
-    """A block of weights comes while the one before is multiplied, be it all of k or not; not where the second cache keeps all."""
+    """A block of weights comes while the one before is multiplied, all of k or not; not where the second cache keeps all."""
     made = tiling.plan(hlo.parse(_text(7, channels, features, 1)), machine=MACHINES["avx512"], supports=supports)
     assert _contraction(made)[0].asks_ahead == asks
     executable = codegen.compile(made)
