@@ -34,8 +34,8 @@ PIECES = 32
 MOST_RESULT_BYTES = 1 << 16  # a larger result is cut among threads itself, or its parts would be as much to move as a factor
 LEAST_ELEMS = 1 << 17  # fewer elements are not worth a second phase
 LEAST_PRODUCTS = 1 << 20  # nor fewer products
-MOST_SHORT_BYTES = 1 << 13  # a larger result of short folds is cut among threads itself: whole pages of each row are left to a task
-LEAST_ROWS = 16  # rows of the large factor in a piece; elements that a piece folds to one, so that parts are little beside what is read
+MOST_SHORT_BYTES = 1 << 13  # a larger result of short folds is cut among threads itself: a task has whole pages of each row
+LEAST_ROWS = 16  # rows of the large factor in a piece; elements that a piece folds to one: parts are little beside what is read
 MOST_REST_ELEMS = 1 << 16  # what may follow in the one task that folds the pieces
 
 
