@@ -152,9 +152,9 @@ class Contraction(Packing):
     def _asks_ahead(self, right: Place, row: int, m: int, around: Sequence[Loop]) -> bool:
         """Whether the next block of packed panels is asked for while one is multiplied by its rows.
 
-        That is where it is more than a small part of the second cache, out of which the layers of a network drive each other's
-        weights, and so few rows meet it that to wait for it takes a good part of the time. Outside of a window a task has to
-        hold all rows: the next task would multiply the same block by other ones.
+        That is where it takes most of the second cache, so that not all of it is still there, and so few rows meet it that to
+        wait for it takes a good part of the time. Outside of a window a task has to hold all rows: the next task would multiply
+        the same block by other ones.
         """
         c = self.c
         rows = m * prod(x.extent for x in around if x.variable not in right.base.variables)
