@@ -123,7 +123,7 @@ class Executable:
         instructions = linear.instructions
         for k, (step, prepared) in self._evaluated.items():
             if prepared.direct is not None and not self._debug:  # debug modes look at the memory around every step
-                native = lapack_step(step.op, instructions[k].buffers, prepared.direct)
+                native = lapack_step(step.op, instructions[k].buffers, prepared.direct, self.custom_calls)
                 if not isinstance(native, Declined):
                     instructions[k] = native
         self._launch = launch.Plan(instructions)

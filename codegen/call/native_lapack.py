@@ -5,6 +5,9 @@ own for an op's sizes: each matrix of a batch is turned to columns in scratch, t
 turned back. What is no real matrix, or is empty, is left to Python's way.
 
     lapack_ssyevd_ffi(a) -> vectors, values, info        ssyevd(jobz, uplo, n, a, lda, w, work, lwork, iwork, liwork, info)
+
+A triangular system is solved as it lies: a matrix by rows is its transposed by columns, and x a = b is the transposed of
+a^T x^T = b^T. So nothing is turned, and the routine is told the other side and the other triangle.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from codegen.call.direct import native_function
 from codegen.launcher import launch
 from codegen.native.lower import publish
@@ -26,8 +31,10 @@ from hlo.types import TensorType
 
 __all__ = ["lapack_step"]
 
-_TARGET = re.compile(r"lapack_[sdcz](syevd|gesdd|potrf|getrf|geqrf|orgqr)_ffi")
-_OTHER_NAMES = {"Qr": "geqrf", "ProductOfElementaryHouseholderReflectors": "orgqr"}  # of XLA's compiler for accelerators
+_TARGET = re.compile(r"lapack_[sdcz](syevd|gesdd|potrf|getrf|geqrf|orgqr|trsm)_ffi")
+# of XLA's compiler for accelerators
+_OTHER_NAMES = {"Qr": "geqrf", "ProductOfElementaryHouseholderReflectors": "orgqr", "LuDecomposition": "getrf"}
+_OPS = {"stablehlo.triangular_solve": "trsm", "stablehlo.cholesky": "potrf"}
 _PREFIXES = {"float32": "s", "float64": "d"}
 _LINE = 64
 _LONG_ELEMS = 1 << 16  # of a matrix: a call on a larger one takes milliseconds, and signals are looked for after it
@@ -59,6 +66,81 @@ column:
 rows_next:
   %i_next = add i64 %i, 1
   br label %rows_head
+done:
+  ret void
+}
+"""
+
+# What StableHLO means by a factor: the other triangle is zero, and without a factor there are NaNs.
+_FACTOR = """
+define internal void @factor(ptr %to, ptr %from, i64 %n, i1 %lower, ptr %info) {
+entry:
+  %failed = load i32, ptr %info
+  %is_fine = icmp eq i32 %failed, 0
+  br label %rows_head
+rows_head:
+  %i = phi i64 [ 0, %entry ], [ %i_next, %rows_next ]
+  %more_rows = icmp slt i64 %i, %n
+  br i1 %more_rows, label %columns_head, label %done
+columns_head:
+  %j = phi i64 [ 0, %rows_head ], [ %j_next, %column ]
+  %more_columns = icmp slt i64 %j, %n
+  br i1 %more_columns, label %column, label %rows_next
+column:
+  %along = mul i64 %i, %n
+  %place = add i64 %along, %j
+  %from_at = getelementptr ELEMENT, ptr %from, i64 %place
+  %to_at = getelementptr ELEMENT, ptr %to, i64 %place
+  %x = load ELEMENT, ptr %from_at
+  %is_below = icmp sle i64 %j, %i
+  %is_above = icmp sge i64 %j, %i
+  %is_inside = select i1 %lower, i1 %is_below, i1 %is_above
+  %known = select i1 %is_fine, ELEMENT %x, ELEMENT NAN
+  %value = select i1 %is_inside, ELEMENT %known, ELEMENT 0
+  store ELEMENT %value, ptr %to_at
+  %j_next = add i64 %j, 1
+  br label %columns_head
+rows_next:
+  %i_next = add i64 %i, 1
+  br label %rows_head
+done:
+  ret void
+}
+"""
+
+# LAPACK's pivots from 1 on become XLA's from 0 on, and the order of rows that their exchanges make.
+_ORDER = """
+define internal void @order(ptr %pivots, ptr %order, i64 %rows, i64 %count) {
+entry:
+  br label %first_head
+first_head:
+  %i = phi i64 [ 0, %entry ], [ %i_next, %first ]
+  %more_rows = icmp slt i64 %i, %rows
+  br i1 %more_rows, label %first, label %head
+first:
+  %own_at = getelementptr i32, ptr %order, i64 %i
+  %own = trunc i64 %i to i32
+  store i32 %own, ptr %own_at
+  %i_next = add i64 %i, 1
+  br label %first_head
+head:
+  %k = phi i64 [ 0, %first_head ], [ %k_next, %exchange ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %exchange, label %done
+exchange:
+  %pivot_at = getelementptr i32, ptr %pivots, i64 %k
+  %from_1 = load i32, ptr %pivot_at
+  %pivot = sub i32 %from_1, 1
+  store i32 %pivot, ptr %pivot_at
+  %row = sext i32 %pivot to i64
+  %a_at = getelementptr i32, ptr %order, i64 %k
+  %b_at = getelementptr i32, ptr %order, i64 %row
+  %a = load i32, ptr %a_at
+  %b = load i32, ptr %b_at
+  store i32 %b, ptr %a_at
+  store i32 %a, ptr %b_at
+  %k_next = add i64 %k, 1
+  br label %head
 done:
   ret void
 }
@@ -112,14 +194,15 @@ class _Writer:
 
     def room_for(self, size_bytes: int) -> None:
         """Work space whose size the routine knows."""
-        self._passed(self.room(size_bytes))
+        self.passed(self.room(size_bytes))
 
     def work(self, elems: int, item_bytes: int) -> None:
         """Work space, and how many elements it has."""
         self.room_for(elems * item_bytes)
         self.numbers(elems)
 
-    def _passed(self, argument: str) -> None:
+    def passed(self, argument: str) -> None:
+        """The routine is given an address."""
         self.arguments.append(argument)
         self.query.append((ctypes.c_double * 16)())
 
@@ -136,7 +219,7 @@ class _Writer:
 
     def vector(self, k: int, rank: int = 1) -> None:
         """A buffer that the routine takes as it lies."""
-        self._passed(self._at(k, rank, self.lines))
+        self.passed(self._at(k, rank, self.lines))
 
     def info(self, k: int) -> None:
         """Result `k`, one number a matrix: whether the routine failed."""
@@ -150,8 +233,48 @@ class _Writer:
             self.lines.append(f"call void @turned(ptr {place}, ptr {at}, i64 {rows}, i64 {columns})")
         at = self._at(self.result(made), 2, self.after)
         self.after.append(f"call void @turned(ptr {at}, ptr {place}, i64 {columns}, i64 {rows})")
-        self._passed(place)
+        self.passed(place)
         self.numbers(rows)
+
+    def copied(self, given: int) -> str:
+        """Buffer `given`, a matrix as it lies, in scratch, and the length of its rows; the name of its address there.
+
+        (A result may lie where an operand does that the routine still reads.)
+        """
+        rows, columns = self.types[given].static_shape[-2:]
+        place = self.room(rows * columns * self.item)
+        self._copy(place, self._at(given, 2, self.lines), given, self.lines)
+        self.passed(place)
+        self.numbers(columns)
+        return place
+
+    def copied_back(self, place: str, made: int) -> None:
+        """Result `made` after the call: what lies at an address in scratch."""
+        k = self.result(made)
+        self._copy(self._at(k, 2, self.after), place, k, self.after)
+
+    def _copy(self, to: str, given: str, k: int, lines: list[str]) -> None:
+        size = prod(self.types[k].static_shape[-2:]) * self.item
+        lines.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {given}, i64 {size}, i1 false)")
+
+    def factor(self, place: str, info: str, is_lower: bool) -> None:
+        """Result 0 after the call: the triangle at an address in scratch, or NaNs where the number at `info` is not 0."""
+        at = self._at(self.result(0), 2, self.after)
+        self.after.append(f"call void @factor(ptr {at}, ptr {place}, i64 {self.columns}, i1 {int(is_lower)}, ptr {info})")
+
+    def order(self) -> None:
+        """Results 1 and 2 after the call: pivots from 0 on, and the rows' order."""
+        pivots, order = (self._at(self.result(k), 1, self.after) for k in (1, 2))
+        count = min(self.rows, self.columns)
+        self.after.append(f"call void @order(ptr {pivots}, ptr {order}, i64 {self.rows}, i64 {count})")
+
+    def one(self) -> None:
+        """The number 1 of the elements' type."""
+        self.globals.append(f"@n{len(self.globals)} = internal constant i{8 * self.item} {self._bits(1)}")
+        self.passed(f"@n{len(self.globals) - 1}")
+
+    def _bits(self, x: float) -> int:
+        return int(np.array(x, np.float32 if self.item == 4 else np.float64).view(f"i{self.item}"))
 
     def best_work(self, *more: Any) -> None:
         """Work space of the size that the routine asks for, and that size; `more` are the arguments that follow."""
@@ -171,7 +294,9 @@ class _Writer:
         return "\n".join(
             [
                 'target triple = "TRIPLE"', f"declare void @{self.symbol}({', '.join(['ptr'] * len(self.arguments))})",
+                "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
                 *self.globals, _TURNED.replace("ELEMENT", element),
+                _FACTOR.replace("ELEMENT", element).replace("NAN", str(self._bits(np.nan))), _ORDER,
                 "define void @SYMBOL(i64 %begin, i64 %end, ptr %table, ptr %scratch) {", "entry:", "  br label %head", "head:",
                 "  %b = phi i64 [ 0, %entry ], [ %b_next, %body ]", f"  %more = icmp slt i64 %b, {self.batch}",
                 "  br i1 %more, label %body, label %done", "body:", f"  {body}", "  %b_next = add i64 %b, 1",
@@ -236,16 +361,47 @@ def _orgqr(w: _Writer) -> None:
     w.room_for(4)
 
 
+def _cholesky(w: _Writer) -> None:
+    is_lower = w.options["uplo"] == ord("L")
+    w.numbers(ord("U") if is_lower else ord("L"), w.columns)  # of the transposed matrix
+    place = w.copied(0)
+    info = w.room(4)
+    w.passed(info)
+    w.factor(place, info, is_lower)
+
+
+def _lu(w: _Writer) -> None:
+    w.numbers(w.rows, w.columns)
+    w.matrix(w.rows, w.columns, made=0)
+    w.vector(w.result(1))
+    w.room_for(4)
+    w.order()
+
+
+def _trsm(w: _Writer) -> None:
+    a, b = w.operands
+    rows, columns = w.types[b].static_shape[-2:]
+    w.numbers(ord("R") if w.options["side"] == ord("L") else ord("L"))
+    w.numbers(ord("U") if w.options["uplo"] == ord("L") else ord("L"))
+    w.numbers(w.options["trans_x"], w.options["diag"], columns, rows)
+    w.one()
+    w.vector(a, 2)
+    w.numbers(w.columns)
+    w.copied_back(w.copied(b), 0)
+
+
 # routine -> how its call is written, and the options that the custom call has to name
 _ROUTINES: dict[str, tuple[Callable[[_Writer], None], frozenset[str]]] = {
     "syevd": (_syevd, frozenset({"mode", "uplo"})), "gesdd": (_gesdd, frozenset({"mode"})),
     "potrf": (_potrf, frozenset({"uplo"})), "getrf": (_getrf, frozenset()), "geqrf": (_geqrf, frozenset()),
-    "orgqr": (_orgqr, frozenset()),
+    "orgqr": (_orgqr, frozenset()), "trsm": (_trsm, frozenset({"side", "uplo", "trans_x", "diag"})),
 }  # fmt: skip
 
 
 def _name(op: Op) -> str | None:
     """The routine's name without its letter for the type; None for what is none."""
+    if op.name in _OPS:
+        return _OPS[op.name]
     if op.name != "stablehlo.custom_call":
         return None
     target = str(op.attr("call_target_name"))
@@ -253,10 +409,28 @@ def _name(op: Op) -> str | None:
     return _OTHER_NAMES.get(target) if found is None else found[1]
 
 
-def lapack_step(op: Op, buffers: Sequence[int], function: Callable[..., Any]) -> launch.Library | Declined:
-    """The step of a custom call that is one of LAPACK's routines on real matrices, which `function` calls in Python's way.
+def _options(op: Op) -> dict[str, int]:
+    """What the routine is told, by the names that custom calls have for it."""
+    if op.name == "stablehlo.triangular_solve":
+        letters = {
+            "side": "L" if op.attr("left_side") else "R", "uplo": "L" if op.attr("lower") else "U",
+            "trans_x": "N" if op.attr("transpose_a") == "NO_TRANSPOSE" else "T", "diag": "U" if op.attr("unit_diagonal") else "N",
+        }  # fmt: skip
+        return {name: ord(letter) for name, letter in letters.items()}
+    if op.name == "stablehlo.cholesky":
+        return {"uplo": ord("L" if op.attr("lower") else "U")}
+    found = op.extra.get("mhlo.backend_config", {})
+    given: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    return {k: int(getattr(v, "value", v)) for k, v in given.items()}
 
-    `buffers` are those of the operands, each once, then the results'.
+
+def lapack_step(
+    op: Op, buffers: Sequence[int], function: Callable[..., Any], custom_calls: Mapping[str, Callable[..., Any]] | None = None
+) -> launch.Library | Declined:
+    """The step of an op that is one of LAPACK's routines on real matrices: a custom call, or an op of StableHLO.
+
+    `function` makes it in Python's way, and a custom call's tells where the routine is; for an op of StableHLO that does which
+    `custom_calls` has for LAPACK's target. `buffers` are those of the operands, each once, then the results'.
     """
     name = _name(op)
     types = [v.type for v in (*op.operands, *op.results)]
@@ -267,15 +441,19 @@ def lapack_step(op: Op, buffers: Sequence[int], function: Callable[..., Any]) ->
     prefix = _PREFIXES.get(op.operands[0].tensor.dtype.name)
     if prefix is None:
         return Declined("its elements are not f32 or f64")
-    found = op.extra.get("mhlo.backend_config", {})
-    given: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-    options = {k: int(getattr(v, "value", v)) for k, v in given.items()}
+    options = _options(op)
     write, needed = _ROUTINES[name]
+    if op.name == "stablehlo.cholesky":
+        write = _cholesky
+    elif op.name == "stablehlo.custom_call" and op.attr("call_target_name") == "LuDecomposition":
+        write = _lu
     if not needed <= set(options):
         return Declined("it does not say which matrix is meant")
     if name == "gesdd" and options["mode"] == ord("N"):
         return Declined("without vectors LAPACK makes dummies of another shape")
-    address = native_routine(function, prefix + name)
+    is_call = op.name == "stablehlo.custom_call"
+    known = function if is_call else (custom_calls or {}).get(f"lapack_{prefix}{name}_ffi", function)
+    address = native_routine(known, prefix + name)
     if not address:
         return Declined("the function does not tell where the routine is")
     writer = _Writer(op, prefix, name, address, options)

@@ -38,9 +38,10 @@ def _function(name: str) -> Any:
 
 @functools.cache
 def _address(name: str) -> int:
-    """Where native code calls a routine of LAPACK: XLA calls the same one."""
+    """Where native code calls a routine of LAPACK's, or of BLAS: XLA calls the same one."""
+    module = "cython_blas" if name[1:] == "trsm" else "cython_lapack"
     try:
-        capsule = importlib.import_module("scipy.linalg.cython_lapack").__pyx_capi__[name]
+        capsule = importlib.import_module(f"scipy.linalg.{module}").__pyx_capi__[name]
     except (ImportError, AttributeError, KeyError):
         return 0
     called, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer

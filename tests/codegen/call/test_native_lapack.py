@@ -104,3 +104,100 @@ def test_in_a_loop_and_in_place_of_its_operand() -> None:
         v, _, _ = CUSTOM_CALLS["lapack_dsyevd_ffi"](op, x)
         x = v + v.T
     np.testing.assert_allclose(executable(a, np.int32(3))[0], x, rtol=0, atol=1e-6)
+
+
+def _system(shape: tuple[int, ...], many: int, dtype: Any, left: bool) -> tuple[Any, Any]:
+    n = shape[-1]
+    a = numbers(*shape, dtype=dtype) / n + 2 * np.eye(n, dtype=dtype)
+    return a, numbers(*shape[:-2], *((n, many) if left else (many, n)), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize(("lower", "unit"), [(True, False), (False, True)])
+@pytest.mark.parametrize("is_op", [False, True])
+def test_triangular_systems(dtype: Any, transposed: bool, left: bool, lower: bool, unit: bool, is_op: bool) -> None:
+    """JAX's batched right sides took ten times JAX's time: a library in Python solved them."""
+    a, b = _system((2, 70, 70), 90, dtype, left)
+    kind, flag = ("f32" if dtype is np.float32 else "f64"), {False: "false", True: "true"}
+    letters = {"side": "RL"[left], "uplo": "UL"[lower], "trans_x": "NT"[transposed], "diag": "NU"[unit]}
+    call = f"stablehlo.custom_call @lapack_{'s' if kind == 'f32' else 'd'}trsm_ffi(%a0, %a1) {{mhlo.backend_config = {{"
+    call += ", ".join(f"{name} = {ord(letter)} : ui8" for name, letter in letters.items()) + "}}"
+    op = f'"stablehlo.triangular_solve"(%a0, %a1) {{left_side = {flag[left]}, lower = {flag[lower]}, '
+    op += f"unit_diagonal = {flag[unit]}, transpose_a = #stablehlo<transpose {'TRANSPOSE' if transposed else 'NO_TRANSPOSE'}>}}"
+    module = hlo.parse(program(op if is_op else call, [typed(a), typed(b)], [typed(b)]))
+    executable = codegen.compile(module, custom_calls=CUSTOM_CALLS)
+    assert steps(executable) == [launch.Library]
+    found = executable(a, b)[0]
+    triangle = np.tril(a, -1 if unit else 0) if lower else np.triu(a, 1 if unit else 0)
+    triangle = (triangle + np.eye(70, dtype=dtype) * unit).astype(np.float64)
+    triangle = np.swapaxes(triangle, -1, -2) if transposed else triangle
+    close((triangle @ found if left else found @ triangle).astype(dtype), b)
+
+
+def test_a_system_whose_result_is_its_own_matrix() -> None:
+    """x = a^-1 x with the matrix and the right side in one memory: what is solved is not written where it is still read."""
+    a = np.tril(numbers(70, 70)) / 70 + 2 * np.eye(70)
+    t = typed(a)
+    solve = '"stablehlo.triangular_solve"(%x, %x) {left_side = true, lower = true, unit_diagonal = false, '
+    solve += "transpose_a = #stablehlo<transpose NO_TRANSPOSE>}"
+    text = f"""func.func @main(%a: {t}, %n: tensor<i32>) -> {t} {{
+      %z = stablehlo.constant dense<0> : tensor<i32>
+      %0:2 = stablehlo.while(%i = %z, %x = %a) : tensor<i32>, {t}
+        cond {{ %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %c : tensor<i1>
+      }} do {{
+        %one = stablehlo.constant dense<1> : tensor<i32>
+        %v = {solve} : ({t}, {t}) -> {t}
+        %j = stablehlo.add %i, %one : tensor<i32>
+        stablehlo.return %j, %v : tensor<i32>, {t}
+      }}
+      return %0#1 : {t}
+    }}"""
+    executable = codegen.compile(hlo.parse(text), custom_calls=CUSTOM_CALLS)
+    assert launch.Library in steps(executable)
+    close(executable(a, np.int32(1))[0], np.eye(70))
+    close(executable(a, np.int32(2))[0], np.eye(70))
+
+
+def test_systems_without_a_known_routine_are_the_librarys() -> None:
+    a, b = _system((70, 70), 90, np.float64, True)
+    op = '"stablehlo.triangular_solve"(%a0, %a1) {left_side = true, lower = true, unit_diagonal = false, '
+    text = program(op + "transpose_a = #stablehlo<transpose NO_TRANSPOSE>}", [typed(a), typed(b)], [typed(b)])
+    for calls in (None, {"lapack_dtrsm_ffi": lambda op, a, b: b}):
+        executable = codegen.compile(hlo.parse(text), custom_calls=calls)
+        assert steps(executable) == [launch.Host]
+        close(np.tril(a) @ executable(a, b)[0], b)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lower", [False, True])
+def test_cholesky_of_stablehlo(dtype: Any, lower: bool) -> None:
+    """The factor with zeros beside it; NaNs for the one matrix of the batch that has none."""
+    a = positive(3, 70, 70, dtype=dtype)
+    a[1] -= 200 * np.eye(70, dtype=dtype)
+    t = typed(a)
+    module = hlo.parse(program(f'"stablehlo.cholesky"(%a0) {{lower = {str(lower).lower()}}}', [t], [t]))
+    executable = codegen.compile(module, custom_calls=CUSTOM_CALLS)
+    assert steps(executable) == [launch.Library]
+    found = executable(np.tril(a) if lower else np.triu(a))[0]
+    for k in (0, 2):
+        factor = np.linalg.cholesky(a[k])
+        close(found[k], factor if lower else factor.T)
+    inside = np.tril(np.ones((70, 70), bool)) if lower else np.triu(np.ones((70, 70), bool))
+    np.testing.assert_array_equal(np.isnan(found[1]), inside)
+    assert not found[1][~inside].any()
+
+
+@pytest.mark.parametrize("shape", [(2, 80, 70), (70, 90)])
+def test_lu_of_xlas_compilers(shape: tuple[int, ...]) -> None:
+    """Pivots and rows are counted from 0."""
+    a = numbers(*shape)
+    least = min(shape[-2:])
+    made = [typed(shape, "f64"), typed((*shape[:-2], least), "i32"), typed(shape[:-1], "i32")]
+    module = hlo.parse(program("stablehlo.custom_call @LuDecomposition(%a0)", [typed(a)], made))
+    executable = codegen.compile(module, custom_calls=CUSTOM_CALLS)
+    assert steps(executable) == [launch.Library]
+    for found, there in zip(executable(a), CUSTOM_CALLS["LuDecomposition"](module.root, a), strict=True):
+        close(found, np.asarray(there))
