@@ -8,7 +8,8 @@ process of its own, in turns with torch's eager mode: medians of `--runs` calls.
 model in double precision by the largest magnitude there, over the results and, for a training step, the gradients of all
 parameters; eager mode's own error stands beside it (a normalisation over few elements has a large one).
 
-With `--one-thread` each engine has one, and what is timed is the processor's time: that holds on a machine with other work.
+With `--one-thread` each engine has one, and what is timed is the processor's time. Each engine takes turns with eager mode in its
+own process, and the table has its time over eager mode's there: that holds on a machine with other work.
 """
 
 from __future__ import annotations
@@ -243,7 +244,7 @@ def measured_through_jax(torch: Any, name: str, small: bool, runs: int) -> dict[
     model.eval()
     with torch.no_grad():
         expected = tensor_of(doubled(torch, model)(**widened(torch, arguments)))
-        (row["eager"],) = timed([lambda: model(**arguments)], runs)
+        row["eager_error"] = error(torch, [tensor_of(model(**arguments))], [expected])
     states, function = torchax.extract_jax(model)
     given = {k: jax.numpy.asarray(v.numpy()) for k, v in arguments.items()}
 
@@ -255,7 +256,12 @@ def measured_through_jax(torch: Any, name: str, small: bool, runs: int) -> dict[
     found = call(states, given).block_until_ready()
     row["first"] = time.perf_counter() - began
     row["forward_error"] = error(torch, [torch.tensor(jax.device_get(found))], [expected])
-    (row["forward"],) = timed([lambda: call(states, given).block_until_ready()], runs)
+
+    def eager() -> None:
+        with torch.no_grad():
+            model(**arguments)
+
+    row["eager"], row["forward"] = timed([eager, lambda: call(states, given).block_until_ready()], runs)
     # A training step as JAX has it: the loss and its gradients by the parameters; buffers are not updated.
     model.train()
     wide = doubled(torch, model)
@@ -274,7 +280,9 @@ def measured_through_jax(torch: Any, name: str, small: bool, runs: int) -> dict[
     row["first_step"] = time.perf_counter() - began
     found = [torch.tensor(jax.device_get(g)) for g in (value, *(gradients[n] for n in names if has_gradient(wide, n)))]
     row["step_error"] = error(torch, found, [exact_loss, *exact_gradients])
-    (row["step"],) = timed([lambda: ready(step(parameters, given))], runs)
+    row["eager_step"], row["step"] = timed(
+        [lambda: stepped(torch, model, model, arguments), lambda: ready(step(parameters, given))], runs
+    )
     return row
 
 
@@ -284,28 +292,30 @@ def has_gradient(model: Any, name: str) -> bool:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: milliseconds and errors, a model a line."""
-    by = {(r["model"], r["engine"]): r for r in rows}
+    """Markdown, a model a line: errors, eager mode's milliseconds, and the engines' times over eager mode's in their process."""
+    by: dict[Any, dict[str, Any]] = {}
+    for r in rows:
+        by.setdefault((r["model"], r["engine"]), {}).update(r)
 
-    def cell(row: dict[str, Any], key: str) -> str:
-        return f"{row[key] * 1e3:.2f}" if key in row else "failed" if "failed" in row else "-"
+    def over(row: dict[str, Any], key: str, eager: str) -> str:
+        return f"{row[key] / row[eager]:.2f}" if key in row and eager in row else "failed" if "failed" in row else "-"
 
+    step = " | ".join(f"{engine} step" for engine in ("tilewright", "inductor", "JAX"))
     lines = [
-        "| model | error (eager; inductor; JAX) | eager | tilewright | inductor | JAX "
-        "| step error (eager; inductor; JAX) | eager step | tilewright step | inductor step | JAX step |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| model | error (eager; inductor; JAX) | eager, ms | tilewright | inductor | JAX "
+        f"| step error (eager; inductor; JAX) | eager step, ms | {step} |",
+        "|---" * 11 + "|",
     ]
     for name in dict.fromkeys(r["model"] for r in rows):
         own, other, xla = (by.get((name, engine), {}) for engine in ENGINES)
-        errors = []
-        for key, eager in (("forward_error", "eager_error"), ("step_error", "eager_step_error")):
-            others = [f"{r[k]:.0e}" if k in r else "-" for r, k in ((own, eager), (other, key), (xla, key))]
-            errors.append(f"{own[key]:.0e} ({'; '.join(others)})" if key in own else "failed" if own else "-")
-        lines.append(
-            f"| `{name}` | {errors[0]} | {cell(own, 'eager')} | {cell(own, 'forward')} | {cell(other, 'forward')} "
-            f"| {cell(xla, 'forward')} | {errors[1]} | {cell(own, 'eager_step')} | {cell(own, 'step')} | {cell(other, 'step')} "
-            f"| {cell(xla, 'step')} |"
-        )
+        cells = []
+        for key, eager in (("forward", "eager"), ("step", "eager_step")):
+            found, theirs = f"{key}_error", f"{eager}_error"
+            others = [f"{r[k]:.0e}" if k in r else "-" for r, k in ((own, theirs), (other, found), (xla, found))]
+            cells.append(f"{own[found]:.0e} ({'; '.join(others)})" if found in own else "failed" if own else "-")
+            cells.append(f"{own[eager] * 1e3:.2f}" if eager in own else "-")
+            cells += [over(r, key, eager) for r in (own, other, xla)]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

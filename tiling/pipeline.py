@@ -26,7 +26,7 @@ from tiling.loops.names import Names
 from tiling.loops.spec import faults
 from tiling.passes.collapse_loops import collapse_loops
 from tiling.passes.each_nest import Around, each_nest
-from tiling.passes.group_rows import group_rows, scan_rows_together
+from tiling.passes.group_rows import group_rows, scan_rows_together, windows_together
 from tiling.passes.hoist_to_tables import hoist_to_tables
 from tiling.passes.lane_folds import lane_folds
 from tiling.passes.merge_nests import merged
@@ -236,6 +236,10 @@ PIPELINE = (
     Pass(
         "scan_rows_together", LOOPS, LOOPS, _nests(lambda n, a: [scan_rows_together(n, a.buffer_of)]), True,
         "each step of a scan waits for the one before: several rows go side by side",
+    ),
+    Pass(
+        "windows_together", LOOPS, LOOPS, _rows_apart(lambda n, a: windows_together(n, a.buffer_of)), True,
+        "windows that follow one another share their kernel and most of what they read; once their sums are written out",
     ),
     Pass(
         "read_rows_again", LOOPS, LOOPS, _nests(lambda n, a: [read_rows_again(n, a.ranges, a.buffer_of, a.phase)]), True,

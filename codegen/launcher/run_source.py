@@ -56,11 +56,16 @@ def kernel(begin, end):
     pool = words(own[0])
     number = own[1]
     last = int64(0)
+    seen = int64(0)
     spins = int64(0)
     since = clock_ns()
     while atomic_load(pool, {words.STOP}) == 0:
         phase = atomic_load(pool, {words.PHASE})
         if phase == last or (phase & 1) == 0:
+            if phase != seen:
+                # A step has ended: the wait for the next one begins, however long ago there was something to do here.
+                seen = phase
+                since = clock_ns()
             spins += 1
             if spins & 63 != 0:
                 pause()

@@ -19,7 +19,7 @@ def emit_contraction(phase: PhaseWriter, c: Contract) -> None:
     out = phase.out
     depth = out.depth
     blocks = -(-c.k // c.k_block)
-    inside = _inside_of_blocks(c) if blocks > 1 else ()
+    inside = _inside_of_blocks(c) if blocks > 1 or c.asks_ahead else ()
     for loop in c.loops:
         if loop not in inside:
             phase.open(loop)
@@ -86,6 +86,8 @@ def _asked(phase: PhaseWriter, c: Contract, inside: tuple[Loop, ...], blocks: in
         name = phase.name(x.variable)
         part = name if part == "0" else f"({part})*{x.extent} + {name}"
         parts *= x.extent
+    if blocks == 1:
+        return str(panels), part, str(parts)
     phase.out.line(f"if {k0} < {(blocks - 1) * c.k_block}:")
     phase.out.line(f"    ahead = {step}")
     phase.out.line("else:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from codegen.source.fold import FoldSource, fold_source
@@ -25,9 +26,13 @@ class NestEmitter(ValueWriter):
     """Emits one nest: code is collected per loop level, then written out from the outside in."""
 
     def __init__(self, phase: PhaseWriter, nest: Nest) -> None:
+        if len(nest.loops) > 1 and nest.loops[-2].together > 1 and all(x.kind is LoopKind.PARALLEL for x in nest.loops):
+            # sums that are written out go side by side: each row has folds of its own
+            nest = replace(nest, folds=tuple(g for f in nest.folds for g in rows_of(nest, f, phase.schedule.ranges)))
         super().__init__(phase, nest)
         self.is_scan = any(x.kind is LoopKind.SCAN for x in nest.loops)
-        self.rows = 1 if self.is_scan or len(nest.loops) < 2 else nest.loops[-2].together  # of a fold, in one step
+        across = len(nest.loops) > 1 and nest.loops[-2].kind is LoopKind.REDUCTION
+        self.rows = nest.loops[-2].together if across else 1  # of a fold, in one step
         self.first = next((k for k, x in enumerate(nest.loops) if x.kind is LoopKind.REDUCTION), self.depth)
         self.in_registers = not self.is_scan and all(x.kind is LoopKind.REDUCTION for x in nest.loops[self.first :])
         self.after: list[list[str]] = [[] for _ in range(self.depth + 1)]

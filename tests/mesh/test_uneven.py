@@ -63,6 +63,8 @@ CASES = (
     _case("a sort of columns", [("7x6xf32", ROWS)], """  %r = "stablehlo.sort"(%a0) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>):
     %c = stablehlo.compare LT, %p, %q : (tensor<f32>, tensor<f32>) -> tensor<i1>
     stablehlo.return %c : tensor<i1> }) {dimension = 0 : i64} : (tensor<7x6xf32>) -> tensor<7x6xf32>""", ("7x6xf32", ROWS), ("all_to_all", "all_to_all"), 2 * 48),
+    _case("a reshape that leaves out a one", [("1x7x6xf32", '[{}, {"x"}, {}]')], _op("reshape %a0", ["1x7x6xf32"], "7x6xf32"), ("7x6xf32", ROWS), (), 0),
+    _case("a reshape that puts in a one", [("7x6xf32", ROWS)], _op("reshape %a0", ["7x6xf32"], "1x7x6xf32"), ("1x7x6xf32", '[{}, {"x"}, {}]'), (), 0),
     # Windows: what a process reads lies in tiles of several others.
     _case("a stencil of rows that are not divided", [("1x13x4x1xf32", _IMAGE)], _CONVOLUTION.replace("STRIDE", "1").replace("OUT", "13"), ("1x13x4x1xf32", _IMAGE), ("halo", "halo"), 2 * 16),
     _case("a stencil with strides", [("1x13x4x1xf32", _IMAGE)], _CONVOLUTION.replace("STRIDE", "2").replace("OUT", "7"), ("1x7x4x1xf32", _IMAGE), ("halo",), 16),
@@ -73,6 +75,8 @@ CASES = (
     _case("a padding that cuts", [("16xf32", X), ("f32", "")], _op("pad %a0, %a1, low = [-3], high = [-1], interior = [0]", ["16xf32", "f32"], "12xf32"), ("12xf32", X), ("halo",), 8),
     _case("a concatenation", [("16xf32", X), ("9xf32", X), ("1xf32", "")], _op("concatenate %a0, %a1, %a2, dim = 0", ["16xf32", "9xf32", "1xf32"], "26xf32"),
           ("26xf32", X), ("halo",) * 6, 52),
+    _case("a concatenation with what has no elements", [("2x1x16xf32", '[{}, {}, {"x"}]'), ("2x0x16xf32", "")],
+          _op("concatenate %a0, %a1, dim = 1", ["2x1x16xf32", "2x0x16xf32"], "2x1x16xf32"), ("2x1x16xf32", '[{}, {}, {"x"}]'), (), 0),
     _case("a window over almost all", [("13xf32", X)], _CUMSUM.replace("BODY", _SUM), ("13xf32", X), ("halo",) * 3, 44),
     # Rows by their numbers.
     _case("a gather of rows by small numbers", [("401x2xf32", ROWS), ("5x1xi8", "")], _GATHER.replace("xI>", "xi8>"), ("5x2xf32", ""), ("all_reduce",), 2 * 40 * 3 // 4),
@@ -82,6 +86,8 @@ CASES = (
     _case("a scatter of columns", [("13x8xf32", COLUMNS), ("4x1xi32", ""), ("4x8xf32", COLUMNS)], _SCATTER.replace("BODY", _SUM).replace("xI>", "xi32>"), ("13x8xf32", COLUMNS), (), 0),
     _case("a scatter of updates in parts", [("13x8xf32", ""), ("64x1xi32", ROWS), ("64x8xf32", ROWS)],
           _SCATTER.replace("BODY", _SUM).replace("xI>", "xi32>").replace("<4x", "<64x"), ("13x8xf32", "[{}, {}]"), ("all_reduce",), 2 * 13 * 8 * 4 * 3 // 4),
+    _case("a scatter of updates in parts that are not divided", [("13x8xf32", ""), ("61x1xi32", ROWS), ("61x8xf32", ROWS)],
+          _SCATTER.replace("BODY", _SUM).replace("xI>", "xi32>").replace("<4x", "<61x"), ("13x8xf32", "[{}, {}]"), ("all_reduce",), 2 * 13 * 8 * 4 * 3 // 4),
 )  # fmt: skip
 
 

@@ -164,7 +164,12 @@ def test_graph_breaks_are_torchs(torch: Any) -> None:
 
 
 def test_what_is_wrong_is_said(torch: Any) -> None:
-    for options, words in (({"thread": 2}, "expected some of"), ({"threads": 0}, "expected a positive number")):
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"thread": 2}, "expected some of"), ({"threads": 0}, "expected a positive number"),
+        ({"threads": True}, "expected a positive number"), ({"freezing": "yes"}, "expected True or False"),
+        ({"strict": 1}, "expected True or False"),
+    ]  # fmt: skip
+    for options, words in wrong:
         with pytest.raises(Exception, match=words):
             compiled(torch, torch.nn.Linear(2, 2), **options)(torch.ones(1, 2))
     call = compiled(torch, lambda x: torch.cdist(x, x + 1, p=3.0), strict=True)
@@ -187,6 +192,28 @@ def test_from_torch(torch: Any) -> None:
         assert np.abs(y - expected).max() < 1e-5
     two = tilewright.from_torch(lambda a, *, b, n: (a + b * n, {"sum": b.sum()}), x, b=x, n=3)
     assert [len(two.function().arguments), len(two.function().result_types)] == [2, 2]
+
+
+def test_from_torch_with_weights_that_two_layers_share(torch: Any) -> None:
+    """They have two names and are one argument; a buffer that is not saved and a constant besides. It was a KeyError."""
+    class Tied(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = torch.nn.Embedding(5, 4)
+            self.out = torch.nn.Linear(4, 5, bias=False)
+            self.out.weight = self.words.weight
+            self.register_buffer("scale", torch.arange(4.0), persistent=False)
+            self.again = self.scale
+            self.one = torch.ones(4)
+
+        def forward(self, ids: Any) -> Any:
+            return self.out(self.words(ids) * self.scale + self.one)
+
+    model, ids = Tied().eval(), torch.tensor([[1, 2], [3, 4]])
+    module = tilewright.from_torch(model, ids)
+    arrays = [t.detach().numpy() for t in (*model.parameters(), *model.buffers(), ids)]
+    assert len(arrays) == len(module.function().arguments) == 3
+    assert np.abs(tilewright.compile(module)(*arrays)[0] - model(ids).detach().numpy()).max() < 1e-5
 
 
 def _op_cases() -> dict[str, Callable[[Any], Any]]:

@@ -230,6 +230,48 @@ def test_buffers_of_a_models_own(torch: Any) -> None:
     agree(torch, list(model.buffers()), list(eager.buffers()))
 
 
+def test_nan_is_as_in_eager_mode(torch: Any) -> None:
+    """The sign of a NaN is 0 there, and a NaN is the largest and the smallest that a running extremum meets."""
+    def f(x: Any) -> Any:
+        return x.sign(), x.cummax(0).indices, x.cummin(0).indices, x.cummax(0).values.isnan(), x.max().isnan(), x.argmax()
+
+    nan, inf = float("nan"), float("inf")
+    for given in ([1.0, 3, nan, 5, -inf, nan, 2], [nan, 1, 2], [2.0, 2, 1, inf, inf, -0.0, 0.0], [-inf, -inf, nan]):
+        x = torch.tensor(given)
+        for y, e in zip(compiled(torch, f)(x), f(x), strict=True):
+            assert y.dtype == e.dtype and torch.equal(y, e), given
+
+
+def test_results_without_elements_can_grow(torch: Any) -> None:
+    """`resize_` needs memory that is torch's: NumPy's has a fixed size."""
+    def f(x: Any) -> Any:
+        y = torch.empty(0)
+        y.resize_(3)
+        return y.zero_() + x
+
+    agree(torch, compiled(torch, f)(torch.ones(3)), torch.ones(3))
+    empty = compiled(torch, lambda x: x[:0] * 2)(torch.ones(3))
+    assert torch.add(torch.ones(2), 1, out=empty).tolist() == [2, 2]
+
+
+def test_types_that_numpy_lacks_are_left_to_torch(torch: Any) -> None:
+    """An op on them was an error."""
+    def f(x: Any) -> Any:
+        return x.exp().to(torch.float8_e8m0fnu).to(torch.float32) * 2
+
+    agree(torch, compiled(torch, f)(torch.tensor([0.5, 1.0, 2.0])), f(torch.tensor([0.5, 1.0, 2.0])))
+
+
+def test_conjugates_and_negatives_that_are_not_computed_yet(torch: Any) -> None:
+    def f(x: Any) -> Any:
+        return x * 2
+
+    z = torch.randn(4, dtype=torch.complex64)
+    for x in (z.conj(), z.conj().imag, z.real):
+        found, expected = compiled(torch, f)(x), f(x).resolve_conj().resolve_neg()
+        assert found.dtype == expected.dtype and torch.equal(found.resolve_conj().resolve_neg(), expected)
+
+
 def test_checkpoints_and_functions_of_ones_own(torch: Any) -> None:
     """Activations that are computed again, and `autograd.Function` with a gradient of its own."""
     from torch.utils.checkpoint import checkpoint

@@ -25,7 +25,7 @@ from tilewright.torch.graph import Graph
 from tilewright.torch.ops import Ops, Random
 from tilewright.torch.packages import TorchError, packages, plain_ops
 from tilewright.torch.pieces import Pieces
-from tilewright.torch.tensors import as_array, as_tensor, memory_order, numpy_dtype
+from tilewright.torch.tensors import array_maker, memory_order, numpy_dtype, tensor_maker
 from tiling.planning.garbage import few_collections
 
 __all__ = ["Options", "Program", "backend"]
@@ -54,8 +54,11 @@ class Options:
         if unknown:
             raise TorchError(f"options: expected some of {sorted(known)}, found {unknown}")
         made = cls(**(given or {}))
-        if made.threads is not None and (not isinstance(made.threads, int) or made.threads < 1):
+        if made.threads is not None and (type(made.threads) is not int or made.threads < 1):
             raise TorchError(f"options: threads: expected a positive number, found {made.threads!r}")
+        for name in ("freezing", "strict"):
+            if not isinstance(getattr(made, name), bool):
+                raise TorchError(f"options: {name}: expected True or False, found {getattr(made, name)!r}")
         return made
 
 
@@ -64,8 +67,8 @@ class _Compiled:
     """A graph's program for some shapes: which inputs it takes, in which order their dimensions lie, and what its results are."""
 
     executable: Any
-    arguments: tuple[tuple[int, tuple[int, ...]], ...]  # (number of the input, order of its dimensions)
-    results: tuple[tuple[Any, tuple[int, ...]], ...]  # (torch's type, order)
+    arguments: tuple[tuple[int, Callable[[Any], np.ndarray]], ...]  # (number of the input, its array)
+    results: tuple[Callable[[np.ndarray], Any], ...]  # tensors of the arrays
     returned: tuple[tuple[str, Any], ...]  # ("result", number), ("input", number) or ("value", itself)
 
 
@@ -104,7 +107,7 @@ class Program:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         made = self._only or self._found(inputs)
-        arrays = [as_array(inputs[k], order) for k, order in made.arguments]
+        arrays = [array_of(inputs[k]) for k, array_of in made.arguments]
         if self._is_random:
             seeds = packages().torch.randint(-(1 << 31), 1 << 31, (2,), dtype=packages().torch.int64)
             arrays.append(seeds.numpy().astype(np.int32).view(np.uint32))
@@ -113,7 +116,7 @@ class Program:
             results = run.call_owned(arrays, lambda k: self._owner(k, made, inputs))
         else:
             results = run(*arrays)
-        tensors = [as_tensor(a, dtype, order) for a, (dtype, order) in zip(results, made.results, strict=True)]
+        tensors = [tensor_of(a) for tensor_of, a in zip(made.results, results, strict=True)]
         return tuple(
             tensors[value] if kind == "result" else inputs[value] if kind == "input" else value for kind, value in made.returned
         )
@@ -204,7 +207,9 @@ class Program:
         shapes = [tuple(inputs[k].shape) for k in tensors if not isinstance(inputs[k], use.torch.nn.Parameter)]
         _log.info("torch: %s compiled for shapes %s, its number %d, in %.2f s", self._name, shapes, len(self._made) + 1,
                   time.perf_counter() - began)  # fmt: skip
-        return _Compiled(executable, tuple(zip(tensors, orders, strict=True)), tuple(chosen), tuple(returned))
+        takes = [(k, array_maker(inputs[k].dtype, order)) for k, order in zip(tensors, orders, strict=True)]
+        gives = [tensor_maker(dtype, order) for dtype, order in chosen]
+        return _Compiled(executable, tuple(takes), tuple(gives), tuple(returned))
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:

@@ -44,7 +44,10 @@ def from_torch(model: Any, /, *args: Any, **kwargs: Any) -> Module:
     buffers = dict(traced.named_buffers())
     order = [*parameters, *buffers]
     leaves = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-    names = {n: k for k, n in enumerate(order)}
+    numbers = {t: k for k, t in enumerate((*parameters.values(), *buffers.values()))}
+    # Weights that two layers share have several names, and one place among the arguments.
+    named = (*traced.named_parameters(remove_duplicate=False), *traced.named_buffers(remove_duplicate=False))
+    names = {n: numbers[t] for n, t in named}
     user = iter(torch.utils._pytree.tree_leaves((args, kwargs)))
     sources: list[Any] = []  # of each placeholder: the number of an argument, or a value
     number = len(order)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.torch.layers import layers
 from tilewright.torch.packages import Packages, TorchError
-from tilewright.torch.tensors import numpy_dtype
+from tilewright.torch.tensors import is_shared, numpy_dtype
 from tilewright.torch.windows import WINDOWS
 
 __all__ = ["OWN", "Ops", "Random"]
@@ -126,6 +126,30 @@ def _iota(jax: Any, length: int, *, start: int, step: int, dtype: Any, **_: Any)
     return (jax.numpy.arange(length) * step + start).astype(dtype)
 
 
+def _sign(jax: Any, x: Any) -> Any:
+    """0 for NaN and for both zeros."""
+    return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype) if x.dtype != bool else x
+
+
+def _running(jax: Any, x: Any, dim: int, extreme: Callable[..., Any], holds: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    """(the largest or smallest so far, where the last of them is); a NaN is beyond all numbers."""
+    if x.ndim == 0:
+        return x, jax.numpy.zeros((), np.int64)
+    dim %= x.ndim
+    found = extreme(x, axis=dim)
+    new = jax.numpy.isnan(x) | holds(x, found) if np.issubdtype(x.dtype, np.inexact) else holds(x, found)
+    places = jax.lax.broadcasted_iota(np.int64, x.shape, dim)
+    return found, jax.lax.cummax(jax.numpy.where(new, places, 0), axis=dim)
+
+
+def _cummax(jax: Any, x: Any, dim: int) -> tuple[Any, Any]:
+    return _running(jax, x, dim, jax.lax.cummax, lambda x, found: x >= found)
+
+
+def _cummin(jax: Any, x: Any, dim: int) -> tuple[Any, Any]:
+    return _running(jax, x, dim, jax.lax.cummin, lambda x, found: x <= found)
+
+
 def _fma(jax: Any, a: Any, b: Any, c: Any) -> Any:
     return a * b + c
 
@@ -210,6 +234,9 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten.sym_numel": _elems,
     "prims.iota": _iota,
     "prims.fma": _fma,
+    "aten.sign": _sign,
+    "aten.cummax": _cummax,
+    "aten.cummin": _cummin,
     "aten.index_put": _index_put,
     "aten._unsafe_index_put": _index_put,
 }
@@ -251,7 +278,7 @@ class Ops:
                 return _NO_TABLE
         values = (n.meta.get("val") for n in (*node.all_input_nodes, node))
         for t in torch.utils._pytree.tree_leaves(list(values)):
-            if isinstance(t, torch.Tensor) and (t.layout is not torch.strided or t.is_quantized):
+            if isinstance(t, torch.Tensor) and (t.layout is not torch.strided or t.is_quantized or not is_shared(t.dtype)):
                 return f"a tensor of {t.dtype}, {t.layout}"
         return ""
 

@@ -7,7 +7,7 @@ its memory, with the order beside it: programs are compiled for it, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.torch.packages import TorchError, packages
 
-__all__ = ["as_array", "as_tensor", "memory_order", "numpy_dtype"]
+__all__ = ["array_maker", "as_array", "as_tensor", "is_shared", "memory_order", "numpy_dtype", "tensor_maker"]
 
 _ALIKE = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
 _AS_INTEGERS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
@@ -35,6 +35,11 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
         found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return found
     raise TorchError(f"tensors of {dtype}: expected one of {', '.join((*_ALIKE, *_AS_INTEGERS))}")
+
+
+def is_shared(dtype: Any) -> bool:
+    """Whether NumPy (with ml_dtypes) has torch's type, as far as this package uses it."""
+    return str(dtype).removeprefix("torch.") in (*_ALIKE, *_AS_INTEGERS)
 
 
 def memory_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
@@ -76,9 +81,42 @@ def as_array(tensor: Any, order: Sequence[int]) -> np.ndarray:
     return array
 
 
+def array_maker(dtype: Any, order: Sequence[int]) -> Callable[[Any], np.ndarray]:
+    """`as_array` for tensors of one type and order: a call may have hundreds of them."""
+    if str(dtype).removeprefix("torch.") in _AS_INTEGERS or tuple(order) != tuple(range(len(order))):
+        return lambda tensor: as_array(tensor, order)
+
+    def make(tensor: Any) -> np.ndarray:
+        try:
+            array: np.ndarray = tensor.detach().numpy() if tensor.requires_grad else tensor.numpy()
+        except RuntimeError:  # a conjugate or a negative that torch has not computed yet
+            array = as_array(tensor, order)
+        return array
+
+    return make
+
+
+def tensor_maker(dtype: Any, order: Sequence[int]) -> Callable[[np.ndarray], Any]:
+    """`as_tensor` for arrays of one type and order."""
+    if str(dtype).removeprefix("torch.") in _AS_INTEGERS or tuple(order) != tuple(range(len(order))):
+        return lambda array: as_tensor(array, dtype, order)
+    from_numpy = packages().torch.from_numpy
+
+    def make(array: np.ndarray) -> Any:
+        return from_numpy(array) if array.size else as_tensor(array, dtype, order)
+
+    return make
+
+
 def as_tensor(array: np.ndarray, dtype: Any, order: Sequence[int]) -> Any:
-    """A tensor on the array's memory, whose dimensions were in this order."""
+    """A tensor on the array's memory, whose dimensions were in this order.
+
+    One without elements has torch's own memory: `resize_` and `out=` make it larger.
+    """
     torch = packages().torch
+    if not array.size:
+        made = torch.empty(array.shape, dtype=dtype)
+        return made if tuple(order) == tuple(range(array.ndim)) else made.permute(_back(order))
     name = str(dtype).removeprefix("torch.")
     if name in _AS_INTEGERS:
         tensor = torch.from_numpy(array.view(_INTEGERS[array.dtype.itemsize][1])).view(dtype)
@@ -86,5 +124,8 @@ def as_tensor(array: np.ndarray, dtype: Any, order: Sequence[int]) -> Any:
         tensor = torch.from_numpy(array)
     if tuple(order) == tuple(range(array.ndim)):
         return tensor
-    back = sorted(range(len(order)), key=lambda k: order[k])
-    return tensor.permute(back)
+    return tensor.permute(_back(order))
+
+
+def _back(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=lambda k: order[k])

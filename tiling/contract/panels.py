@@ -32,6 +32,8 @@ NARROW_SHARE = 0.75  # the same of 16-bit elements, whose widening takes longer 
 FEW_BLOCKS = 40  # of rows: an operand of several times the second cache is packed for more uses than these
 MUCH = 4
 ASKED_SHARE = 0.125  # of the second cache, for a block that is asked for, as measured
+FAR_SHARE = 0.5  # of the second cache: weights that take less of it may still be there, from where they were packed
+LEAST_ASKING_ALONE = 40  # below, without a window, all time goes into fetching, and the processor asks for what lies in one piece
 LEAST_ASKING, MOST_ASKING = 16, 256  # rows that meet a panel which is asked for while the one before is multiplied
 
 
@@ -150,15 +152,18 @@ class Contraction(Packing):
     def _asks_ahead(self, right: Place, row: int, m: int, around: Sequence[Loop]) -> bool:
         """Whether the next block of packed panels is asked for while one is multiplied by its rows.
 
-        That is where it comes from beyond the core's own caches, and so few rows meet it that to wait for it takes a good part of
-        the time: the layers of images of 7 x 7 and 14 x 14.
+        That is where it takes most of the second cache, so that not all of it is still there, and so few rows meet it that to
+        wait for it takes a good part of the time. Outside of a window a task has to hold all rows: the next task would multiply
+        the same block by other ones.
         """
         c = self.c
         rows = m * prod(x.extent for x in around if x.variable not in right.base.variables)
-        far = right.buffer.scope is Scope.SHARED and right.buffer.size_bytes > c.machine.l2_bytes // 2
-        in_runs = sum(x.extent > 1 for x in self.depth_loops) > 1  # what lies in one piece the processor asks for by itself
-        asks = bool(self.kernel.asking) and in_runs and self.blocks > 1 and not c.suffix
-        return asks and far and row == self.nr and LEAST_ASKING <= rows <= MOST_ASKING
+        far = right.buffer.scope is Scope.SHARED and right.buffer.size_bytes > FAR_SHARE * c.machine.l2_bytes
+        in_window = sum(x.extent > 1 for x in self.depth_loops) > 1
+        is_next = in_window or all(x.extent == self._whole_extent(x) for x in self.row_loops)
+        asks = bool(self.kernel.asking) and is_next and not c.suffix
+        least = LEAST_ASKING if in_window else LEAST_ASKING_ALONE
+        return asks and far and row == self.nr and least <= rows <= MOST_ASKING
 
     def _column_block(self) -> int:
         """How many columns meet all blocks of k before the next ones do, so that the block that is multiplied and the one that is

@@ -93,10 +93,12 @@ class Roles:
         return tuple(k for k, x in enumerate(self.whole_loops) if any(x is y for y in loops))
 
     def choose(self) -> bool:
-        """Chooses the rows' and the columns' loop; False where there are none."""
-        if self._chosen():
+        """Chooses the rows' and the columns' loop; False where there are none. Rows of a group are better than one row."""
+        kept = self.c, self.loops, self.is_split
+        if self._chosen(one_row=False) or (self._split() and self._chosen(one_row=False)):
             return True
-        return self._split() and self._chosen()
+        self.c, self.loops, self.is_split = kept
+        return self._chosen() or (self._split() and self._chosen())
 
     def merge_columns(self) -> bool:
         """Makes one loop of few columns and the loop around them, where memory goes on from one to the other in both blocks.
@@ -133,7 +135,7 @@ class Roles:
         self.out_base, self.out_steps = found[0], dict(zip((x.variable for x in self.loops), found[1], strict=True))
         return [node_variables(n, memo) for n in c.nodes]
 
-    def _chosen(self) -> bool:
+    def _chosen(self, one_row: bool = True) -> bool:
         c = self.c
         reads = self._addressed()
         if reads is None:
@@ -148,6 +150,8 @@ class Roles:
         n = better or columns[0]
         swapped = n in alone[0]
         rows = alone[1 if swapped else 0]
+        if not rows and not one_row:
+            return False
         if not rows:
             # One row by a window that is read again and again: still better kept in registers than summed in memory.
             read = next(iter(loads([c.nodes[0 if swapped else 1]])), None)

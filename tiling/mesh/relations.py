@@ -10,7 +10,7 @@ is known of an op: matrix products, reductions, transposes, reshapes and broadca
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from math import prod
 
@@ -120,7 +120,15 @@ class Loops:
                 blamed = next((v for v in c.expression.variables if spread.get(v)), None)
                 if blamed is not None and self._of_process(c, spread) is None:
                     return blamed
-        return tuple([s or Sharding.whole(v.rank) for s, v in zip(found, self.op.operands, strict=True)])
+        return tuple([s or self._unread(v.shape, found) for s, v in zip(found, self.op.operands, strict=True)])
+
+    def _unread(self, shape: tuple[int, ...], found: Sequence[Sharding | None]) -> Sharding:
+        """The tile of an operand that nothing is read of: without elements it is cut as another one is, so that shapes agree."""
+        if 0 in shape:
+            for other, s in zip(self.op.operands, found, strict=True):
+                if s is not None and len(other.shape) == len(shape):
+                    return Sharding(tuple([d if n == m else () for d, n, m in zip(s.dims, shape, other.shape, strict=True)]))
+        return Sharding.whole(len(shape))
 
     def _tile_along(self, e: Expr, size: int, spread: Spread) -> tuple[Digit, ...] | Var:
         """The digits that number the tile which `e` stays in, of a dimension of `size`; the loop to blame where there is none."""
@@ -326,4 +334,10 @@ def loops_of(op: Op, output: int = 0) -> Loops | Declined:
     [{}, {x}]
     """
     edges = edges_of(op, output)
-    return edges if isinstance(edges, Declined) else Loops(op, output, edges)
+    if isinstance(edges, Declined):
+        return edges
+    # Tiles may reach beyond the op's loops: there `d mod 7` of a d below 7, which is d, would be another index.
+    within = {v.var: v.interval for v in (*edges.dims, *edges.ranges)} | {v.var: v.interval for v in edges.runtimes}
+    written = [tuple([simplify(x, within) for x in e.map.results]) for e in edges.reads]
+    reads = tuple([replace(e, map=replace(e.map, results=x)) for e, x in zip(edges.reads, written, strict=True)])
+    return Loops(op, output, replace(edges, reads=reads))

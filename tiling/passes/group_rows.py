@@ -8,6 +8,11 @@ another order, which follows from the shape alone, and through fewer roundings. 
 step of one waits for the step before: eight, or four where rows lie whole pages apart. Their lines share one set of the cache,
 and eight rows that are read and eight written drive each other out of a cache of eight ways. Where a step takes long by itself,
 as the maximum of floats does with its NaN and its two zeros, eight rows are faster all the same.
+
+    for i: for c: out[i, c] = x[i, c] w[0, c] + x[i + 1, c] w[1, c]   ->   the same for i, i + 1, ... i + 3 in one step
+
+Sums that are written out, of windows that follow one another, go side by side as well: they share the kernel's elements and most
+of the window's, so that a step has few loads for each product. Each sum keeps its order.
 """
 
 from __future__ import annotations
@@ -23,11 +28,11 @@ from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import step_along
 from tiling.loops.carry import going_on
 from tiling.loops.domains.split_domain import split_whole_groups
-from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, loads
+from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest
 from tiling.loops.marks import rows_faults
 
-__all__ = ["group_rows", "scan_rows_together"]
+__all__ = ["group_rows", "scan_rows_together", "windows_together"]
 
 ROWS = 4
 SIDE_BY_SIDE = (8, 4, 2)
@@ -38,6 +43,10 @@ BRIEF = frozenset({"add", "multiply"})  # what takes a cycle or few on floats, t
 MOST_ROW_BYTES = 2048  # half a page
 MOST_BF16_ROW_BYTES = 1 << 15  # elements in bf16 are widened at every step: that takes longer than memory
 MOST_COMPUTED = 4  # functions of an element: where there is more to compute memory is not what is waited for
+WINDOWS = (8, 7, 6, 5, 4, 3, 2)
+MOST_PRODUCTS = 200  # of all windows in a step: machine code grows with them
+LEAST_PRODUCTS = 5  # of a window
+LEAST_COLUMNS = 8
 CHEAP = frozenset(
     {"add", "subtract", "multiply", "negate", "abs", "maximum", "minimum", "convert", "and", "or", "not", "compare", "select"}
 )
@@ -95,6 +104,43 @@ def scan_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
         return nest
     made = replace(nest, loops=(*nest.loops[:-2], replace(around, together=width), nest.loops[-1]))
     return nest if any(rows_faults(made, {})) else made
+
+
+def windows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> list[Nest]:
+    """The nest with sums of neighbouring windows side by side, as many as divide their number; else whole groups and the rest."""
+    if len(nest.loops) < 2 or not nest.folds:
+        return [nest]
+    *around, rows, along = nest.loops
+    products = sum(f.products for f in nest.folds)
+    if not isinstance(rows.lower, Const) or not isinstance(rows.upper, Const) or not _shares_kernel(nest, buffer_of):
+        return [nest]
+    count = rows.upper.value - rows.lower.value + 1
+    widths = [w for w in WINDOWS if w * products <= MOST_PRODUCTS and w <= count]
+    if not widths:
+        return [nest]
+    width = next((w for w in widths if count % w == 0 and (w >= ROWS or w == count)), min(widths[0], ROWS))
+    whole = count // width * width
+    groups = replace(rows, upper=rows.lower + (whole - 1), extent=whole, together=width)
+    parts = [replace(nest, loops=(*around, groups, along))]
+    if whole < count:
+        rest = replace(rows, lower=rows.lower + whole, extent=count - whole)
+        parts += windows_together(replace(nest, loops=(*around, rest, along)), buffer_of)
+    return [nest] if any(rows_faults(parts[0], {})) else parts
+
+
+def _shares_kernel(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> bool:
+    """Whether sums of some products read elements side by side, about half of which are the same for the next row."""
+    *_, rows, along = nest.loops
+    if along.extent < LEAST_COLUMNS or any(f.products < LEAST_PRODUCTS for f in nest.folds):
+        return False
+    nodes = [n for f in nest.folds for n in f.nodes]
+    inside = list(all_nodes(nodes))
+    if any(isinstance(n, Choose) for n in inside) or has_runtimes(nodes):
+        return False
+    read = [x for x in inside if isinstance(x, Load)]
+    same = [x for x in read if not any(rows.variable in e.variables for e in x.index)]
+    side = all(step_along(x.index, buffer_of(x).strides, along.variable) in (0, 1) for x in read)
+    return side and 3 * len(same) >= len(read)
 
 
 def _is_brief(fold: FoldStep) -> bool:

@@ -34,7 +34,8 @@ PIECES = 32
 MOST_RESULT_BYTES = 1 << 16  # a larger result is cut among threads itself, or its parts would be as much to move as a factor
 LEAST_ELEMS = 1 << 17  # fewer elements are not worth a second phase
 LEAST_PRODUCTS = 1 << 20  # nor fewer products
-LEAST_ROWS = 16  # rows of the large factor in a piece
+MOST_SHORT_BYTES = 1 << 13  # a larger result of short folds is cut among threads itself: a task has whole pages of each row
+LEAST_ROWS = 16  # rows of the large factor in a piece; elements that a piece folds to one: parts are little beside what is read
 MOST_REST_ELEMS = 1 << 16  # what may follow in the one task that folds the pieces
 
 
@@ -51,7 +52,8 @@ def split_fold(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buf
     r = _across_rows(first, reductions, buffer_of, schedule) or _along(first, reductions, buffer_of)
     if r is None or not r.is_whole:
         return schedule
-    size = -(-r.extent // PIECES)
+    folded = prod(x.extent for x in reductions)
+    size = -(-r.extent // max(1, min(PIECES, folded // LEAST_ROWS)))
     count = -(-r.extent // size)
     found = [monoid_of(f, reductions, schedule.ranges, names.monoids) for f in first.folds]
     monoids = [m for m in found if isinstance(m, Monoid) and m.starts_parts and m.for_nan]
@@ -87,7 +89,10 @@ def _along(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load], Buffe
     for f in nest.folds:
         if isinstance(f.op.definition.semantics, SumOfProducts):
             return None
-        if results * sum(b.element.itemsize_bytes for b in f.buffers) > MOST_RESULT_BYTES or elements < LEAST_ELEMS:
+        result_bytes = results * sum(b.element.itemsize_bytes for b in f.buffers)
+        if result_bytes > MOST_RESULT_BYTES or elements < LEAST_ELEMS:
+            return None
+        if result_bytes > MOST_SHORT_BYTES and elements < PIECES * LEAST_ROWS * results:
             return None
         # Rows enough to share, each reduced along memory: nothing to gain.
         if results >= PIECES and nest.loops[-1].kind is LoopKind.REDUCTION and not _strided(reductions, f):

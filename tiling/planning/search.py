@@ -349,7 +349,9 @@ def _block_candidates(
     if is_lean or (same is not None and every > row_sizes[-1] and (others or beside or in_groups)):
         row_sizes.append(every)  # then no two tasks pack the same, and a window of the other factor is filled once
     few = (1, 2, 4, 8) if thorough else (1, 4)
-    if others and few[-1] < shape[others[-1]] and shape[others[-1]] * shape[column] <= SMALL_IMAGE:
+    group = {k: _rows_of_group(same, k) for k in others}
+    small = bool(others) and (shape[others[-1]] * shape[column] <= SMALL_IMAGE or any(n > 1 for n in group.values()))
+    if small and few[-1] < shape[others[-1]]:
         few = (*few, shape[others[-1]])
     if same is None and thorough:
         # The root runs through the contraction's indices in another order: a batch may be its last dimension.
@@ -359,9 +361,9 @@ def _block_candidates(
     for r, c, count in product(row_sizes if rows else [1], columns or [0], few if same is not None and others else (1,)):
         sizes = list(shape)
         for k in others:
-            sizes[k] = 1
+            sizes[k] = group[k]
         if others and count > 1:
-            sizes[others[-1]] = _divisor(shape[others[-1]], count)
+            sizes[others[-1]] = _divisor(shape[others[-1]], max(count, group[others[-1]]))
         room = r
         for k in reversed(rows):
             sizes[k] = min(shape[k], max(1, room)) if len(rows) == 1 else _divisor(shape[k], max(1, room))
@@ -369,6 +371,13 @@ def _block_candidates(
         if columns:
             sizes[column] = c
         yield tuple(sizes)
+
+
+def _rows_of_group(same: Contract | None, k: int) -> int:
+    """How many elements of the result's dimension k are rows of one product: all of a group's, where it runs through groups."""
+    if same is None or k in same.row_dimensions or same.m >= same.value.shape[k] or same.value.shape[k] % same.m:
+        return 1
+    return same.m if same.out.row_stride == same.out.buffer.strides[k] else 1
 
 
 def _divisor(n: int, most: int) -> int:

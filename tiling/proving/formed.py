@@ -28,7 +28,7 @@ def unfounded(schedule: Schedule) -> list[tuple[str, str]]:
 
 def _rows_apart(nest: Nest) -> Iterator[str]:
     """What is wrong with folds across rows that are written as one: a function has to put rows together, in any order."""
-    if len(nest.loops) < 2 or nest.loops[-2].together == 1 or nest.loops[-1].kind is LoopKind.SCAN:
+    if len(nest.loops) < 2 or nest.loops[-2].together == 1 or nest.loops[-2].kind is LoopKind.PARALLEL:
         return
     for f in nest.folds:
         function = combined_function(f.op.regions[0]) if isinstance(f.op.definition.semantics, Fold) else None

@@ -52,6 +52,7 @@ from codegen.target import Target, current_target
 
 SMALL = 12  # vectors of sums of a block whose loop over k is unrolled more often
 LINE_BYTES = 64
+FRACTION = 20  # bits
 
 
 @dataclass(frozen=True)
@@ -334,16 +335,19 @@ def _spread_turn(
 ) -> Callable[[Any], Any]:
     """What a turn of the unrolled loop does first: it asks for as many lines of the other block as is its share of them.
 
-    The lines of one run of k are shared out in order, to one pass after the other.
+    The lines of one run of k are shared out in order, evenly over all turns of all passes: asked for in fewer of them they would
+    come at more than the rate of memory.
     """
     line = LINE_BYTES // o.b_kind.item_bytes
-    share = -(-unroll * columns // (line * ahead.passes))
-    first = b.mul(ahead.number, b.mul(turns, _c(share)))
-    ends = b.icmp_signed("<", first, b.mul(turns, _c(unroll * columns // line)))  # then the later passes ask for what is there
-    start = b.add(ahead.distance, b.select(ends, b.mul(first, _c(line)), _c(0)))
+    lines = unroll * columns // line  # of a turn
+    share = -(-lines // ahead.passes)
+    # lines of a turn in fixed point: a sum and a shift in each, where a division takes many steps
+    step = -(-(lines << FRACTION) // ahead.passes)
+    first = b.mul(b.mul(ahead.number, turns), _c(step))
 
     def turn(t: Any) -> Any:
-        _ask_for(b, b_base, b.add(start, b.mul(t, _c(share * line))), share * line, o.b_kind, 2)
+        number = b.lshr(b.add(first, b.mul(t, _c(step))), _c(FRACTION))
+        _ask_for(b, b_base, b.add(ahead.distance, b.mul(number, _c(line))), share * line, o.b_kind, 2)
         return t
 
     return turn

@@ -252,6 +252,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "take_turns": text("%x: tensor<64x1xf32>, %y: tensor<64x1xf32>", "tensor<64x2xf32>", INTERLEAVED),
     "group_rows": text("%x: tensor<96x64xf32>", "tensor<64xf32>", COLUMNS),
     "scan_rows_together": file("cumulative_sum"),
+    "windows_together": file("depthwise_separable"),
     "read_rows_again": file("softmax"),
     "prefetch_rows": text("%x: tensor<20000x128xf32>, %i: tensor<512x1xi32>", "tensor<512x128xf32>", LOOKED_UP),
     "cut_at_masks": masked,

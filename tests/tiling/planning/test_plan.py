@@ -161,3 +161,20 @@ def test_equal_layers_are_lowered_once_while_fusions_are_weighed(monkeypatch: py
     made = tiling.plan(hlo.parse("\n".join([*lines, f"  return %x12 : {t}", "}"])), machine=SMALL)
     assert len(made.fusions) == 12 and len(lowered) <= 2 * 12
     assert len({f.estimate.seconds for f in made.fusions}) == 1
+
+
+@pytest.mark.parametrize(("batch", "groups", "rows"), [(8, 32, 8), (1, 4, 16), (2, 3, 5)])
+def test_grouped_channels_that_come_first_are_cut_between_groups(batch: int, groups: int, rows: int) -> None:
+    """Tiles of one channel were offered, of which no product is filled: all of a batch was one task."""
+    channels = groups * rows
+    image = f"tensor<{batch}x{channels}x28x28xf32>"
+    module = hlo.parse(f"""
+func.func @main(%x: {image}, %w: tensor<{channels}x{rows}x3x3xf32>) -> {image} {{
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+    window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = {groups} : i64}}
+    : ({image}, tensor<{channels}x{rows}x3x3xf32>) -> {image}
+  return %0 : {image}
+}}""")
+    (fusion,) = tiling.plan(module, machine=tiling.Machine(cores=2)).fusions
+    assert fusion.tile_sizes[1] == rows
+    assert fusion.schedule.main.tasks >= 2

@@ -2,7 +2,8 @@
 
     result tile = the tile after the updates whose index, less the tile's begin, is in it (others are ignored)
 
-Updates that are spread are added up by each process for itself, and the sums combined.
+Updates that are spread are added up by each process for itself, and the sums combined; where the mesh does not divide them, zeros
+are added for those beyond the end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hlo.types import ElementType, TensorType
 from tiling.elements.folds import combined_function
 from tiling.mesh.emit import Emitter
 from tiling.mesh.network import Network
+from tiling.mesh.relations import block_size
 from tiling.mesh.shardings import Digit, Sharding
 from tiling.mesh.special.common import Special, counted_from_begin, in_order, tile_index
 
@@ -55,10 +57,7 @@ def _rows(op: Op, s: ScatterDimensions, indices: Sharding | None, updates: Shard
     if indices is not None:
         found.append([indices.dims[d] for d in places])
     found.append([()] * len(batch))
-    even = [
-        [d if given.shape[k] % prod(x.size for x in d) == 0 else () for k, d in zip(batch, row, strict=True)] for row in found
-    ]
-    return [row for k, row in enumerate(even) if row not in even[:k]]  # what is over an end would be added
+    return [row for k, row in enumerate(found) if row not in found[:k]]
 
 
 def _is_sum(op: Op) -> bool:
@@ -106,12 +105,16 @@ def _scatter(op: Op, s: ScatterDimensions, result: Sharding, rows: tuple[Digits,
     by_number = [k for k in s.scatter_dims_to_operand_dims if result.dims[k] and k not in window]
 
     def build(emit: Emitter, given: Sequence[Value]) -> tuple[Value, ...]:
-        inputs, numbers, new = list(given[:count]), given[count], given[count + 1 :]
+        inputs, numbers, new = list(given[:count]), given[count], list(given[count + 1 :])
         if by_number:
             sizes = [op.results[0].shape[k] for k in s.scatter_dims_to_operand_dims]
             numbers = tile_index(emit, numbers, [-1] * len(sizes), sizes, s.index_vector_dim)
             tiles = {s.scatter_dims_to_operand_dims.index(k): (result.dims[k], inputs[0].shape[k]) for k in by_number}
             numbers = counted_from_begin(emit, numbers, tiles, s.index_vector_dim)
+        for digits, k in zip(summed, batch, strict=True):  # what reaches over an end adds nothing
+            size, block = updates.shape[k], block_size(updates.shape[k], digits)
+            if block * prod(d.size for d in digits) > size:
+                new = [emit.masked(u, k, emit.tile_begin(digits, block), 0, size, None) for u in new]
         if partial:  # one process adds its updates to what was there
             t = inputs[0].tensor
             first = emit.spread(emit.compared(emit.number(partial), "EQ", 0), t)

@@ -18,7 +18,7 @@ from tiling.pipeline import finished
 
 __all__ = ["followed", "in_whole_nests"]
 
-NOT_FOLLOWED = ("turn_short_rows", "write_out_sums", "group_rows")
+NOT_FOLLOWED = ("turn_short_rows", "write_out_sums", "group_rows", "windows_together")
 """Passes after which one sum stands in several places of a nest, or in several nests, or a result waits in a tile."""
 
 
