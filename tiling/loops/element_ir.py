@@ -10,7 +10,7 @@ A node equals itself alone, and is a key of the tables about a graph; two loads 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -28,6 +28,7 @@ __all__ = [
     "Load",
     "Node",
     "Renamer",
+    "Reread",
     "Runtime",
     "Scalar",
     "Test",
@@ -263,6 +264,37 @@ def rebuild(
                 new = Test(conditions)
         memo[n] = settle(new)
     return memo[root]
+
+
+@final
+class Reread:
+    """Copies of nodes that read elsewhere what has the same value: nodes of `memo`, and loads through `leaf`.
+
+    Unlike `rebuild` also below runtime variables: what they stand for does not change. Those that several loads share are
+    shared by the copies.
+    """
+
+    def __init__(self, memo: dict[Node, Node], leaf: Callable[[Load], Node] = lambda x: x) -> None:
+        self._memo = memo
+        self._leaf = leaf
+        self._runtimes: dict[Runtime, Runtime] = {}
+
+    def node(self, root: Node) -> Node:
+        """A copy of a node; the node itself where nothing below it is read elsewhere."""
+        return rebuild(root, self._leaf, tuple, self._memo, self._own)
+
+    def _own(self, n: Node) -> Node:
+        found = runtimes_of(n)
+        new = tuple([self._runtime(r) for r in found])
+        if all(a is b for a, b in zip(new, found, strict=True)) or isinstance(n, (Apply, Scalar, Test)):
+            return n
+        return replace(n, runtimes=new)
+
+    def _runtime(self, r: Runtime) -> Runtime:
+        if r not in self._runtimes:
+            node = self._memo.get(r.node, r.node)
+            self._runtimes[r] = r if node is r.node else replace(r, node=node)
+        return self._runtimes[r]
 
 
 def _conditions(n: Choose | Test, index: Callable[[Sequence[Expr]], tuple[Expr, ...]]) -> tuple[Condition, ...]:

@@ -23,12 +23,12 @@ from tiling.loops.element_ir import (
     Choose,
     Load,
     Node,
+    Reread,
     all_nodes,
     children,
     loads,
     node_variables,
     operands_first,
-    rebuild,
     runtimes_of,
 )
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Schedule, Scope, Step
@@ -87,11 +87,9 @@ def _with_tables(
         fills[loops] = fill if known is None else replace(known, stores=(*known.stores, *fill.stores))
     if not memo:
         return [nest]
-    def reading(node: Node) -> Node:
-        return rebuild(node, lambda x: x, tuple, memo)
-
-    stores = tuple(replace(s, node=reading(s.node)) for s in nest.stores)
-    folds = tuple(replace(f, nodes=tuple(map(reading, f.nodes))) for f in nest.folds)
+    on = Reread(memo)
+    stores = tuple(replace(s, node=on.node(s.node)) for s in nest.stores)
+    folds = tuple(replace(f, nodes=tuple(map(on.node, f.nodes))) for f in nest.folds)
     return [*fills.values(), replace(nest, stores=stores, folds=folds)]
 
 

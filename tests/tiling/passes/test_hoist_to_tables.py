@@ -16,7 +16,7 @@ import tiling
 from hlo.types import element_type
 from indexing.expr import Const, Var
 from tiling.loops.buffers import Scope, make_buffer
-from tiling.loops.element_ir import IndexNode, Load, Node, rebuild
+from tiling.loops.element_ir import IndexNode, Load, Node, loads, rebuild
 from tiling.loops.ir import Contract, Loop, Nest, Schedule, Store
 from tiling.passes.hoist_to_tables import hoist_to_tables
 from tiling.proving.contents.tables import tables_of
@@ -145,3 +145,30 @@ def test_packed_factors_are_no_tables() -> None:
     phase = schedule.main
     assert TABLE in tables_of(replace(schedule, phases=(replace(phase, steps=(fill,)),)))
     assert not {TABLE, factor} & tables_of(replace(schedule, phases=(replace(phase, steps=(fill, read)),))).keys()
+
+
+def test_a_factor_below_a_runtime_variable_is_read_from_its_table() -> None:
+    """Columns of an image by numbers that are computed: the table of numbers was made, and then computed again."""
+    plan = tiling.plan(
+        hlo.parse("""func.func @main(%x: tensor<6x9x7x16xf32>) -> tensor<6x9x70x16xf32> {
+  %c = stablehlo.iota dim = 0 : tensor<70xf32>
+  %ten = stablehlo.constant dense<10.0> : tensor<70xf32>
+  %q = stablehlo.divide %c, %ten : tensor<70xf32>
+  %f = stablehlo.floor %q : tensor<70xf32>
+  %n = stablehlo.convert %f : (tensor<70xf32>) -> tensor<70xi32>
+  %i = stablehlo.reshape %n : (tensor<70xi32>) -> tensor<70x1xi32>
+  %y = "stablehlo.gather"(%x, %i) {dimension_numbers = #stablehlo.gather<offset_dims = [0, 1, 3], collapsed_slice_dims = [2],
+       start_index_map = [2], index_vector_dim = 1>, slice_sizes = array<i64: 6, 9, 1, 16>}
+       : (tensor<6x9x7x16xf32>, tensor<70x1xi32>) -> tensor<6x9x70x16xf32>
+  return %y : tensor<6x9x70x16xf32>
+}"""),
+        supports=codegen.supports, machine=MACHINE,
+    )  # fmt: skip
+    final = tiling.pipeline.finished(plan.fusions[0].schedule)
+    nests = [s for p in final.phases for s in p.steps if isinstance(s, Nest)]
+    made = {b.name for b in final.buffers} - {b.name for b in plan.fusions[0].schedule.buffers}
+    assert made == {x.buffer.name for n in nests for x in loads(n.each) if x.buffer is not None} and made
+    proof = tiling.prove(plan)
+    assert proof.holds and not proof.undecided
+    x = np.random.default_rng(0).standard_normal((6, 9, 7, 16), np.float32)
+    np.testing.assert_array_equal(codegen.compile(plan)(x)[0], x.repeat(10, axis=2))

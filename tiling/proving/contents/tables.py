@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 
 from indexing.expr import Const, Expr, Interval, Var, simplify
-from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Scalar, Test, has_runtimes, loads, rebuild
+from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Renamer, Reread, Scalar, Test, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, Nest, Schedule, Scope, Store
 
 __all__ = ["Table", "read_through", "tables_of"]
@@ -73,10 +73,9 @@ def read_through(nodes: tuple[Node, ...], tables: Mapping[Buffer, Table], ranges
     """Nodes with what tables hold in place of their elements."""
     if not tables:
         return nodes
-    memo: dict[Node, Node] = {}
 
     def leaf(x: Load) -> Node:
         table = None if x.buffer is None else tables.get(x.buffer)
         return x if table is None else table.at(x.index, ranges)
 
-    return tuple(rebuild(n, leaf, tuple, memo) for n in nodes)
+    return tuple(map(Reread({}, leaf).node, nodes))
