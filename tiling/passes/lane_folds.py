@@ -5,6 +5,14 @@
     for b in [0, R / L - 1], for l in [0, L - 1]: part[l] = part[l] o x[b L + l]          the inner loop becomes vectors
     for l in [0, L - 1]: out = out * part[l]
 
+So is a fold across rows of less than a vector that lie side by side (the mean of each color of an image): a lane is an element of
+one of some rows.
+
+    for r in [0, R - 1], for c in [0, 2]: out[c] = out[c] o x[r, c]
+
+    for b in [0, R / 16 - 1], for l in [0, 15], for c in [0, 2]: part[l, c] = part[l, c] o x[16 b + l, c]      rows of 48
+    for l in [0, 15], for c in [0, 2]: out[c] = out[c] * part[l, c]
+
 Right where the parts may be folded in any order (`tiling.elements.monoids` proves it from the body). Bodies that are one
 associative function are left to the code generator, which keeps lanes in registers.
 """
@@ -18,8 +26,9 @@ from math import prod
 from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.elements.folds import has_own_body
 from tiling.elements.monoids import monoid_of
+from tiling.loops.affine import steps_along
 from tiling.loops.carry import going_on
-from tiling.loops.element_ir import Load, Renamer
+from tiling.loops.element_ir import Choose, Load, Renamer, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Scope
 from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
@@ -34,6 +43,10 @@ MOST_LANES = 128
 LEAST_LANES = 32
 LEAST_STEPS = 4  # in each lane
 MOST_SCRATCH_BYTES = 1 << 16
+SHORT_ROW = 16  # elements: a vector's
+ROWS_IN_LANES = (16, 8)
+LEAST_STEPS_OF_ROWS = 3
+MOST_PARTS_BYTES = 1 << 15  # of the nearest caches: they are read again once all are made
 
 
 def lane_folds(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buffer]) -> Schedule:
@@ -49,6 +62,8 @@ def _in_lanes(
     if not nest.folds or nest.stores:
         return [nest]
     ordered = order_loops(nest, buffer_of)
+    if ordered.loops[-1].kind is LoopKind.PARALLEL:
+        return _rows_in_lanes(nest, ordered, ranges, names, buffer_of, made)
     reductions = [x for x in ordered.loops if x.kind is not LoopKind.PARALLEL]
     if len(reductions) != 1 or ordered.loops[-1] is not reductions[0] or nest.skip is not None or nest.order_is_fixed:
         return [nest]
@@ -65,6 +80,55 @@ def _in_lanes(
         else:
             steps += laned
     return [*([replace(nest, folds=tuple(rest))] if rest else []), *steps]
+
+
+def _rows_in_lanes(
+    nest: Nest, ordered: Nest, ranges: dict[Var, Interval], names: Names, buffer_of: Callable[[Load], Buffer], made: list[Buffer]
+) -> list[Nest]:
+    """Folds across short rows that follow one another in memory; the nest itself where they are none."""
+    if len(ordered.loops) < 2 or nest.skip is not None or nest.segments or nest.order_is_fixed:
+        return [nest]
+    *around, r, along = ordered.loops
+    if r.kind is not LoopKind.REDUCTION or not r.is_whole or not along.is_whole or along.extent < 2:
+        return [nest]
+    if along.extent >= SHORT_ROW or any(x.kind is LoopKind.SCAN or not x.is_whole for x in around):
+        return [nest]
+    nodes = [n for f in nest.folds for n in f.nodes]
+    variables = (r.variable, along.variable)
+    steps = [steps_along(x.index, buffer_of(x).strides, variables) for x in loads(nodes)]
+    if has_runtimes(nodes) or not any(s[1] == 1 for s in steps) or any(s not in ((along.extent, 1), (0, 0)) for s in steps):
+        return [nest]
+    if any(isinstance(n, Choose) for n in all_nodes(nodes)):
+        return [nest]
+    found = [monoid_of(f, (r,), ranges, names.monoids) for f in nest.folds]
+    monoids = [m for m in found if isinstance(m, Monoid) and m.starts_parts and m.for_nan]
+    results = [x for x in around if x.kind is LoopKind.PARALLEL]
+    each = prod(x.extent for x in results) * along.extent * sum(b.element.itemsize_bytes for f in nest.folds for b in f.buffers)
+    most = min(MOST_LANES // along.extent, r.extent // LEAST_STEPS_OF_ROWS, MOST_PARTS_BYTES // each)
+    rows = next((n for n in ROWS_IN_LANES if n <= most), None)
+    if rows is None or len(monoids) < len(found) or any(f.carried or f.products != 1 for f in nest.folds):
+        return [nest]
+    tag = r.variable.name
+    count, left = divmod(r.extent, rows)
+    over, lane = counted(f"b{tag}", count, ranges, LoopKind.REDUCTION), counted(f"l{tag}", rows, ranges)
+    kept = []
+    for f in nest.folds:
+        kept.append(part_buffers(f, names, "lanes", Scope.THREAD, (*(x.extent for x in results), rows, along.extent)))
+        made += kept[-1]
+
+    def laned(k: int, place: Expr, number: Var) -> Factored:
+        at = tuple(as_expr(v) for v in (*(x.variable for x in results), number, along.variable))
+        return rfactor(nest.folds[k], monoids[k], kept[k], at, Renamer({r.variable: place}, ranges, {}))
+
+    numbers = range(len(nest.folds))
+    first = [laned(k, over.variable * rows + lane.variable, lane.variable) for k in numbers]
+    nests = [Nest((*around, over, lane, along), folds=tuple(x.part for x in first))]
+    if left:
+        few, once = counted(f"e{tag}", left, ranges), counted(f"o{tag}", 1, ranges, LoopKind.REDUCTION)
+        rest = [laned(k, few.variable + count * rows, few.variable) for k in numbers]
+        nests.append(Nest((*around, once, few, along), folds=tuple(going_on(x.part) for x in rest)))
+    whole = replace(lane, kind=LoopKind.REDUCTION)
+    return [*nests, Nest((*results, whole, along), folds=tuple(x.whole for x in first))]
 
 
 def _lane_nests(

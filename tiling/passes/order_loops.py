@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from hlo.registry import Fold
 from indexing.expr import Var
 from tiling.elements.folds import has_own_body
 from tiling.loops.affine import rows_of_results, steps_along
@@ -16,6 +17,8 @@ __all__ = ["LONG_FOLD", "innermost", "order_loops", "steps_looked_up"]
 
 LONG_FOLD = 128  # from here on a row is folded in lanes (tiling.passes.lane_folds)
 LEAST_BESIDE = 16
+SHORT_ROW = 64  # elements: a shorter row is all beginning and end
+MOST_ROW_BYTES = 2048  # half a page, as `tiling.passes.group_rows` has it: results of a row stay in the nearest cache
 
 Access = tuple[Sequence[int | None], float]
 """The steps of a load or store along each loop, None for those not known, and what it counts."""
@@ -42,8 +45,45 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     best, movable = innermost(nest.loops, accesses)
     if best.kind is LoopKind.REDUCTION and best.extent < LONG_FOLD:
         best = _beside(nest, movable) or best
-    parallel_first = sorted((x for x in nest.loops if x is not best), key=lambda x: x.kind is not LoopKind.PARALLEL)
-    return replace(nest, loops=(*parallel_first, best))
+    along = [*_going_on(nest, best, movable, accesses, buffer_of), best]
+    others = sorted((x for x in nest.loops if x not in along), key=lambda x: x.kind is not LoopKind.PARALLEL)
+    return replace(nest, loops=(*others, *along))
+
+
+def _going_on(
+    nest: Nest, best: Loop, movable: Sequence[Loop], accesses: Sequence[Access], buffer_of: Callable[[Load], Buffer]
+) -> list[Loop]:
+    """The loops around a short innermost one that walk on through memory where it ends, in a fold across rows.
+
+        for i, for j < 5: for r, for k < 15: out[i, j, k] += in[i, r, j, k]   ->   for i, for r: for j, for k: …
+
+    Inside of the reductions they become one loop with it (`tiling.passes.collapse_loops`), over rows of 75.
+    """
+    if best.kind is not LoopKind.PARALLEL or best.extent >= SHORT_ROW or nest.stores or nest.skip is not None or nest.segments:
+        return []
+    if not nest.folds or any(not isinstance(f.op.definition.semantics, Fold) or has_own_body(f.op) for f in nest.folds):
+        return []
+    variables = tuple([x.variable for x in nest.loops])
+    places = [steps for steps, _ in accesses]
+    places += [steps_along(f.index, b.strides, variables) for f in nest.folds for b in f.buffers]
+    size = max(b.element.itemsize_bytes for f in nest.folds for b in f.buffers)
+    size = max([size, *(buffer_of(x).element.itemsize_bytes for x in loads(nest.each))])
+    own = nest.loops.index(best)
+    found: list[Loop] = []
+    run = best.extent
+    for k in reversed(range(len(nest.loops))):
+        x = nest.loops[k]
+        if x is best or x.kind is LoopKind.REDUCTION:
+            continue
+        goes_on = all(p[own] in (0, 1) and p[k] == run * p[own] for p in places if p[own] is not None and p[k] is not None)
+        known = all(p[own] is not None and p[k] is not None for p in places)
+        if x.kind is not LoopKind.PARALLEL or x not in movable or not x.is_whole or not (known and goes_on):
+            break
+        run *= x.extent
+        if run * size > MOST_ROW_BYTES:
+            break
+        found.insert(0, x)
+    return found
 
 
 def steps_looked_up(steps: Sequence[int | None], depends: Sequence[bool]) -> tuple[int | None, ...]:

@@ -31,6 +31,7 @@ from tiling.passes.rfactor import part_buffers, rfactor
 __all__ = ["split_fold"]
 
 PIECES = 32
+SOME_PIECES = 8
 MOST_RESULT_BYTES = 1 << 16  # a larger result is cut among threads itself, or its parts would be as much to move as a factor
 LEAST_ELEMS = 1 << 17  # fewer elements are not worth a second phase
 LEAST_PRODUCTS = 1 << 20  # nor fewer products
@@ -105,7 +106,8 @@ def _along(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load], Buffe
         """How far apart the elements are that two iterations read: pieces of memory in one go are the best pieces."""
         return max((abs(step_along(index, strides, x.variable) or 0) for index, strides in read), default=0)
 
-    return max(reductions, key=lambda x: (min(x.extent, PIECES), apart(x), x.extent))
+    # Some pieces more are worth less than what a piece has in one go: rows that follow one another are folded several at a time.
+    return max(reductions, key=lambda x: (min(x.extent, PIECES) // SOME_PIECES, apart(x), x.extent))
 
 
 def _across_rows(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load], Buffer], schedule: Schedule) -> Loop | None:
