@@ -75,9 +75,8 @@ def _going_on(
         x = nest.loops[k]
         if x is best or x.kind is LoopKind.REDUCTION:
             continue
-        goes_on = all(p[own] in (0, 1) and p[k] == run * p[own] for p in places if p[own] is not None and p[k] is not None)
-        known = all(p[own] is not None and p[k] is not None for p in places)
-        if x.kind is not LoopKind.PARALLEL or x not in movable or not x.is_whole or not (known and goes_on):
+        goes_on = all((p[own], p[k]) in ((0, 0), (1, run)) for p in places)
+        if x.kind is not LoopKind.PARALLEL or x not in movable or not x.is_whole or not goes_on:
             break
         run *= x.extent
         if run * size > MOST_ROW_BYTES:
