@@ -52,8 +52,11 @@ def _as_index(node: Node) -> Expr | None:
 
 
 def wrapped(e: Expr, element: ElementType, ranges: Ranges) -> Expr:
-    """What an integer type keeps of an index: e itself where it fits, else (e - least) mod numbers + least."""
-    if not element.is_integer:
+    """What an integer type keeps of an index: e itself where it fits, else (e - least) mod numbers + least.
+
+    Types of 64 bits keep all: the index of an element is at least 0, whatever e's interval has where there is no element.
+    """
+    if not element.is_integer or element.bits == 64:
         return e
     bounds, (low, high) = interval(e, ranges), integer_range(element)
     return e if low <= bounds.lower and bounds.upper <= high else simplify((e - low) % (high - low + 1) + low, ranges)

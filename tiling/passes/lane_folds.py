@@ -62,7 +62,7 @@ def _in_lanes(
     if not nest.folds or nest.stores:
         return [nest]
     ordered = order_loops(nest, buffer_of)
-    if ordered.loops[-1].kind is LoopKind.PARALLEL:
+    if ordered.loops and ordered.loops[-1].kind is LoopKind.PARALLEL:
         return _rows_in_lanes(nest, ordered, ranges, names, buffer_of, made)
     reductions = [x for x in ordered.loops if x.kind is not LoopKind.PARALLEL]
     if len(reductions) != 1 or ordered.loops[-1] is not reductions[0] or nest.skip is not None or nest.order_is_fixed:

@@ -23,6 +23,8 @@ HALVES = np.array([1, 2**32 - 1, 2**32 - 2, 2**32 - 1], np.uint32)
         ("THREE_FRY", HALVES, "5x6xui8"),
         ("PHILOX", WORDS, "5x7xui32"),
         ("PHILOX", WORDS[:2], "5xui64"),
+        ("THREE_FRY", WORDS[:2], "7x3xui32"),  # an odd number of rows of three: an index below 0 where there is no element
+        ("THREE_FRY", WORDS[:2], "3x5xui8"),
         ("DEFAULT", HALVES, "7xf32"),
         ("DEFAULT", WORDS, "0x3xui32"),
     ],

@@ -88,3 +88,8 @@ def test_a_fold_with_its_own_start_starts_once() -> None:
     text = program((2, 64, 3), (1,), "add", start="2.0")
     x = np.ones((2, 64, 3), np.float32)
     np.testing.assert_array_equal(codegen.compile(planned(text))(x)[0], np.full((2, 3), 66, np.float32))
+
+
+def test_a_fold_without_dimensions_and_loops() -> None:
+    x = np.float32(2)
+    assert codegen.compile(planned(program((), (), "add", start="3.0")))(x)[0] == 5
