@@ -1,7 +1,7 @@
 """Complex numbers: arithmetic and the elementary functions on their principal branches, with C's special values.
 
 Numbers are pairs of Values. complex64 adds and multiplies in f32; everything that could cancel, overflow or lose digits on
-the way (division, and all functions) is computed in f64 and rounded once. complex128 is scaled where squares would overflow.
+the way (division, and all functions but the modulus) is computed in f64 and rounded once. complex128 is scaled where squares would overflow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from codegen.kernel import types
 from codegen.lib import math_exp, math_trig
-from codegen.lib.emit import F32, F64, Value, call, copysign, fabs, mul_add, packed, select, two_product, two_sum
+from codegen.lib.emit import F32, F64, Value, call, copysign, element_type, fabs, mul_add, packed, select, two_product, two_sum
 
 __all__ = ["COMPLEX", "Complex", "emitter", "pack", "unpack"]
 
@@ -88,9 +88,18 @@ def _scaled(x: Value, y: Value) -> tuple[Value, Value, Value, Value]:
 
 
 def modulus(z: Complex) -> Value:
-    """|z|; infinite where a part is."""
-    a, b, s, _ = _scaled(z.re, z.im)
-    return _infinite_modulus(z, call("sqrt", mul_add(a, a, b * b)) / s)
+    """|z|; infinite where a part is. In its own precision: the parts are divided by a power of two near the larger one."""
+    p, q = fabs(z.re), fabs(z.im)
+    top = select(p < q, q, p).bits()
+    width = element_type(top.type).width
+    digits = 23 if width == 32 else 52
+    last = (1 << width - digits - 1) - 2  # the largest finite numbers' exponent; their reciprocals have none of their own
+    least, most = top.const(1 << digits), top.const(last - 1 << digits)
+    exponent = top & (last + 1 << digits)
+    exponent = select(exponent < least, least, select(exponent > most, most, exponent))
+    scale = (top.const(last << digits) - exponent).as_float()
+    a, b = p * scale, q * scale
+    return _infinite_modulus(z, call("sqrt", mul_add(a, a, b * b)) * exponent.as_float())
 
 
 def _infinite_modulus(z: Complex, r: Value) -> Value:
@@ -486,7 +495,7 @@ COMPLEX: dict[str, Callable[..., Value]] = {
     "le": _exact(lambda p, q: less(p, q) | equal(p, q)), "ge": _exact(lambda p, q: less(q, p) | equal(p, q)),
     "reduce_add": _exact(Complex.__add__), "reduce_multiply": _exact(Complex.__mul__),
     "reduce_fma": _exact(lambda t, p, q: t + p * q), "reduce_maximum": _exact(maximum), "reduce_minimum": _exact(minimum),
-    "divide": emitter(divide), "absolute": emitter(modulus), "sign": emitter(sign), "square": emitter(square),
+    "divide": emitter(divide), "absolute": _exact(modulus), "sign": emitter(sign), "square": emitter(square),
     "exp": emitter(exp), "expm1": emitter(expm1), "log": emitter(log), "log1p": emitter(log1p),
     "logistic": emitter(logistic), "power": emitter(power), "sqrt": emitter(sqrt), "rsqrt": emitter(rsqrt),
     "cbrt": emitter(cbrt), "asin": emitter(asin), "acos": emitter(acos), "atan": emitter(atan), "asinh": emitter(asinh),
