@@ -1,7 +1,8 @@
 """Complex numbers: arithmetic and the elementary functions on their principal branches, with C's special values.
 
 Numbers are pairs of Values. complex64 adds and multiplies in f32; everything that could cancel, overflow or lose digits on
-the way (division, and all functions but the modulus) is computed in f64 and rounded once. complex128 is scaled where squares would overflow.
+the way (division, and all functions but the modulus) is computed in f64 and rounded once. complex128 is scaled where squares would
+overflow.
 """
 
 from __future__ import annotations
