@@ -1,8 +1,7 @@
 """Complex numbers: arithmetic and the elementary functions on their principal branches, with C's special values.
 
-Numbers are pairs of Values. complex64 adds and multiplies in f32; everything that could cancel, overflow or lose digits on
-the way (division, and all functions but the modulus) is computed in f64 and rounded once. complex128 is scaled where squares would
-overflow.
+Numbers are pairs of Values. complex64 adds, multiplies and has its modulus in f32; all else could cancel, overflow or lose
+digits on the way, is computed in f64 and rounded once. complex128 is scaled where squares would overflow.
 """
 
 from __future__ import annotations
