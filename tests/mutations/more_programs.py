@@ -23,6 +23,22 @@ POOLED = """func.func @main(%x: tensor<2x9x10x8xf32>) -> tensor<2x5x5x8xf32> {
   }) : (tensor<2x9x10x8xf32>, tensor<f32>) -> tensor<2x5x5x8xf32>
   return %0 : tensor<2x5x5x8xf32> }"""
 
+SHORT_ROWS = """func.func @main(%x: tensor<3x53x3xf32>) -> tensor<3x3xf32> {
+  %z = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.maximum across dimensions = [1] : (tensor<3x53x3xf32>, tensor<f32>) -> tensor<3x3xf32>
+  return %0 : tensor<3x3xf32> }"""
+
+NEAREST = """func.func @main(%x: tensor<5x7x4xf32>) -> tensor<5x21x4xf32> {
+  %c = stablehlo.iota dim = 0 : tensor<21xf32>
+  %three = stablehlo.constant dense<3.0> : tensor<21xf32>
+  %q = stablehlo.divide %c, %three : tensor<21xf32>
+  %f = stablehlo.floor %q : tensor<21xf32>
+  %n = stablehlo.convert %f : (tensor<21xf32>) -> tensor<21xi32>
+  %i = stablehlo.reshape %n : (tensor<21xi32>) -> tensor<21x1xi32>
+  %y = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 2], collapsed_slice_dims = [1], start_index_map = [1], index_vector_dim = 1>,
+    slice_sizes = array<i64: 5, 1, 4>}> : (tensor<5x7x4xf32>, tensor<21x1xi32>) -> tensor<5x21x4xf32>
+  return %y : tensor<5x21x4xf32> }"""
+
 TWO_SCATTERED = """func.func @main(%x: tensor<10x3xf32>, %y: tensor<10x3xi32>, %i: tensor<7x1xi32>, %u: tensor<7x3xf32>, %v: tensor<7x3xi32>) -> (tensor<10x3xf32>, tensor<10x3xi32>) {
   %0:2 = "stablehlo.scatter"(%x, %y, %i, %u, %v) <{indices_are_sorted = false,
     scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>,

@@ -137,6 +137,8 @@ def apply(op: Op, name: str, a: Sequence[Any]) -> Number:
             return _wrapped(_WHOLE[name](element.bits, *a), element)
         if not is_whole and name in _FUNCTIONS:
             return _FUNCTIONS[name](*a)
+        if name in _WHOLE_PARTS and abs(a[0]) >= 1:  # numbers of elements, which places are computed from; drawn ones are below 1
+            return float(_WHOLE_PARTS[name](a[0]))
     except (OverflowError, ValueError, ZeroDivisionError, TypeError):
         return math.nan
     text = f"{name} {sorted(map(str, op.attributes.items()))} {[str(x) if isinstance(x, int) else f'{x:.9g}' for x in a]}"
@@ -147,6 +149,7 @@ def apply(op: Op, name: str, a: Sequence[Any]) -> Number:
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
 }  # fmt: skip
+_WHOLE_PARTS: Mapping[str, Callable[[float], float]] = {"floor": math.floor, "ceil": math.ceil, "round_nearest_even": round}
 _FUNCTIONS: Mapping[str, Callable[..., Number]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "negate": operator.neg, "abs": abs,
     "maximum": max, "minimum": min, "clamp": lambda low, x, high: min(max(low, x), high), "square": lambda x: x * x,
