@@ -102,7 +102,7 @@ def test_elements_are_followed(windows: Explorer, backward: bool) -> None:
         document.getElementById("direction").value = "{direction}";
         const shape = app.data.values[v].shape, {{walk}} = app.follow;
         const all = app.follow.walk(v, [Shape.flat({list(index)}, shape)], {str(backward).lower()});
-        return [...all].map(([w, f]) => [app.data.values[w].name, [...f.elements].map((k) => Shape.index(k,
+        return [...all].map(([w, f]) => [app.data.values[w].name, [...f.region.each()].map((k) => Shape.index(k,
         app.data.values[w].shape))])
     """)  # fmt: skip
     expected = reach(start, index, backward)

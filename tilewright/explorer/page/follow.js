@@ -20,37 +20,30 @@ class Follow {
     return (name, low) => this.runtimes.get(`${op}:${operand}:${name}`) ?? Math.max(low, 0);
   }
 
-  // value -> {elements: Set of flat indices, depth, partial, outside} from some elements of a value, at most `depth` ops away.
+  // value -> {region, depth, outside, unknown} from some elements of a value, at most `depth` ops away. Boxes are followed as
+  // boxes; other sets element by element while `budget` lasts, and then by a box around them, which the region says.
   // `within`, where given, says which ops are walked through (those of one kernel).
   walk(start, elements, backward, depth = Infinity, within = null) {
-    const { values, ops, maps } = this.data;
-    const found = new Map([[start, { elements: new Set(elements), depth: 0, partial: false, outside: 0 }]]);
-    let budget = this.budget;
+    const { values, ops } = this.data;
+    const found = new Map([[start, { region: Region.of(values[start].shape, new Set(elements)), depth: 0, outside: 0 }]]);
+    this.left = this.budget;
     const order = [...ops.keys()];
     if (backward) order.reverse();
     const step = (op, from, to, rows, operand) => {
       const source = found.get(from);
-      if (!source || source.depth >= depth || !values[from].shape || !values[to].shape) return;
-      const shape = values[to].shape;
-      let target = found.get(to);
-      const before = target ? target.elements.size : 0;
-      const hits = target ? target.elements : new Set();
-      let outside = 0, partial = source.partial, unknown = "";
+      if (!source || !source.region.size || source.depth >= depth || !values[to].shape) return;
+      let target = found.get(to), region = new Region(values[to].shape, [], new Set()), outside = 0, unknown = "";
       for (const number of rows) {
-        const m = maps[number];
+        const m = this.data.maps[number];
         if (m.unknown) { unknown = m.unknown; continue; }
-        for (const at of source.elements) {
-          if (budget <= 0) { partial = true; break; }
-          const done = Maps.each(m, Shape.index(at, values[from].shape), this.runtime(op, operand),
-            (index) => { if (Shape.inside(index, shape)) hits.add(Shape.flat(index, shape)); }, budget);
-          budget = done.left - 1;
-          outside += done.outside;
-        }
+        const image = this.image(m, source.region, values[to].shape, this.runtime(op, operand));
+        region = region.with(image.region, this.budget);
+        outside += image.outside;
       }
-      if (hits.size === before && !unknown && !outside && !target) return;
-      if (!target) found.set(to, (target = { elements: hits, depth: source.depth + 1, partial: false, outside: 0 }));
+      if (!region.size && !unknown && !outside && !target) return;
+      if (!target) found.set(to, (target = { region, depth: source.depth + 1, outside: 0 }));
+      else target.region = target.region.with(region, this.budget);
       target.depth = Math.min(target.depth, source.depth + 1);
-      target.partial = target.partial || partial || budget <= 0;
       target.outside += outside;
       if (unknown) target.unknown = unknown;
     };
@@ -63,6 +56,28 @@ class Follow {
       }));
     }
     return found;
+  }
+
+  // What a map has for a set: {region, outside}, `outside` for how many combinations its constraints do not hold.
+  image(m, source, shape, runtime) {
+    const nothing = new Region(shape, [], new Set()), at = Maps.ends(m, source.box, runtime);
+    if (!at) return { region: nothing, outside: 0 };
+    const holds = m.constraints.every(([f, least, most]) => {
+      const [low, high] = Maps.interval(f, at);
+      return least <= low && high <= most;
+    });
+    const exact = source.sure && !source.elements && Boxes.exact(m, at, shape), evaluations = source.size * Maps.count(m);
+    if (source.sure && !(exact && holds) && evaluations <= this.left) {
+      const hits = new Set();
+      let outside = 0;
+      this.left -= evaluations;
+      for (const k of source.each())
+        outside += Maps.each(m, Shape.index(k, source.shape), runtime,
+          (index) => { if (Shape.inside(index, shape)) hits.add(Shape.flat(index, shape)); }, evaluations).outside;
+      return { region: Region.of(shape, hits), outside };
+    }
+    const box = Maps.box(m, source.box, shape, runtime);
+    return { region: box ? new Region(shape, box, null, exact) : nothing, outside: 0 };
   }
 
   // value -> the smallest box around the elements that a box of a value reads, through the ops that `within` names.
@@ -104,6 +119,6 @@ class Follow {
 }
 
 if (typeof module !== "undefined") {
-  Object.assign(globalThis, require("./maps.js"));
+  Object.assign(globalThis, require("./maps.js"), require("./regions.js"));
   module.exports = { Follow, Maps, Shape };
 }

@@ -236,10 +236,13 @@ class Graph {
     this.look();
   }
 
-  centre(k) {
-    this.closed.delete(this.homeOf.get(k).key);
+  // `op 3` or `value 3`; what has no box (one of very many arguments) leaves the picture where it is.
+  centre(key) {
+    const k = Number(key.split(" ")[1]), isOp = key.startsWith("op ");
+    if (isOp) this.closed.delete(this.homeOf.get(k).key);
     this.draw();
-    const [x, y, wide, high] = this.spot(k), box = this.svg.getBoundingClientRect(), scale = Math.min(this.view[2], 1.2);
+    if (!isOp && !this.places.has(key)) return;
+    const [x, y, wide, high] = isOp ? this.spot(k) : [...this.places.get(key).slice(0, 2), OP_WIDE, OP_HIGH], box = this.svg.getBoundingClientRect(), scale = Math.min(this.view[2], 1.2);
     this.view = [x + wide / 2 - (box.width * scale) / 2, y + high / 2 - (box.height * scale) / 2, scale];
     this.look();
   }

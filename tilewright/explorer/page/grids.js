@@ -175,13 +175,3 @@ class Grid {
     this.canvas.setAttribute("aria-label", `${this.head.textContent}: ${this.note.textContent}`);
   }
 }
-
-// A set of elements in words: how many, and the smallest box around them.
-function inWords(elements, shape) {
-  if (!elements.size) return "no element";
-  const low = shape.map(() => Infinity), high = shape.map(() => -Infinity);
-  for (const k of elements) Shape.index(k, shape).forEach((i, d) => { low[d] = Math.min(low[d], i); high[d] = Math.max(high[d], i); });
-  const sides = low.map((a, d) => (a === high[d] ? `${a}` : `${a}…${high[d]}`));
-  const whole = low.reduce((n, a, d) => n * (high[d] - a + 1), 1) === elements.size;
-  return `${elements.size} of ${Shape.elems(shape)}: [${sides.join(", ")}]${whole ? "" : ", not all of them"}`;
-}

@@ -122,6 +122,7 @@ class App {
     if (this.op === null) $("direction").value = "feeds";
     this.maps();
     this.rebuild();
+    this.graph.light();
   }
 
   chooseStep(k) {
@@ -256,29 +257,36 @@ class App {
     const shape = values[v].shape, backward = $("direction").value === "reads";
     const found = Shape.elems(shape) ? this.follow.walk(v, [element], backward, this.depth) : new Map();
     const order = [...found.keys()].sort((a, b) => found.get(a).depth - found.get(b).depth);
-    const shown = order.filter((w) => values[w].shape).slice(0, 24);
+    // Where it ends through all ops, arguments or results, is always shown and said first: that is what one asks for.
+    const isEnd = (w) => w !== v && this.depth === Infinity && (backward ? values[w].kind === "argument" : this.data.results.includes(w));
+    const some = new Set([v, ...order.filter(isEnd), ...order].filter((w) => values[w].shape).slice(0, 24));
+    const shown = order.filter((w) => some.has(w));
     for (const w of [...this.grids.keys()]) if (!shown.includes(w)) { this.grids.get(w).card.remove(); this.grids.delete(w); }
-    const words = [];
+    const words = [], between = [];
+    let isAround = false;
     for (const w of shown) {
-      const { elements, partial, outside, unknown } = found.get(w);
+      const { region, outside, unknown } = found.get(w);
       if (!this.grids.has(w)) this.add(w);
       const grid = this.grids.get(w), own = w === v;
-      grid.layers = own ? [] : [{ elements, colour: "--lit" }];
+      grid.layers = own ? [] : [{ elements: region.elements, box: region.elements ? null : region.box, colour: "--lit" }];
       grid.focus = own ? element : null;
       if (own) { grid.layers = [{ elements: new Set([element]), colour: "--mine" }]; grid.show(element); }
-      else if (elements.size) grid.show(elements.values().next().value);
-      const text = own ? `element [${Shape.index(element, shape).join(", ")}]` : unknown ? `unknown: ${unknown}` : inWords(elements, values[w].shape);
-      const notes = (partial ? "; more than can be followed here" : "") + (outside ? `; ${outside} time${outside === 1 ? "" : "s"} a condition does not hold: padding, or another side` : "");
+      else if (region.size) grid.show(region.first);
+      const text = own ? `element [${Shape.index(element, shape).join(", ")}]` : unknown ? `unknown: ${unknown}` : region.words();
+      const notes = (region.sure ? "" : "; a box around them, too many to follow one by one") + (outside ? `; ${outside} time${outside === 1 ? "" : "s"} a condition does not hold: padding, or another side` : "");
       grid.say(text + notes);
       grid.draw();
-      if (!own) words.push(`%${values[w].name} ${unknown ? "(unknown)" : inWords(elements, values[w].shape)}`);
+      isAround = isAround || !region.sure;
+      if (!own) (isEnd(w) ? words : between).push(`%${values[w].name} ${unknown ? "(unknown)" : region.words()}`);
     }
     $("grids").append(...shown.map((w) => this.grids.get(w).card));
     const verb = backward ? "reads" : "feeds";
     if (!backward) for (const k of this.follow.captors[v]) words.push(`what is inside %${values[this.data.ops[k].results[0]]?.name ?? "a loop"}`);
-    $("said").textContent = `%${values[v].name}[${Shape.index(element, shape).join(", ")}] ${verb} ${words.slice(0, 8).join("; ") || "nothing"}${words.length > 8 ? `; and ${words.length - 8} more arrays` : ""}`;
+    const told = [...words, ...between.slice(0, Math.max(0, 8 - words.length))], more = order.length - 1 - told.length;
+    $("said").textContent = `%${values[v].name}[${Shape.index(element, shape).join(", ")}] ${verb} ${told.join("; ") || "nothing"}`
+      + `${more > 0 ? `; and ${many(more, "more array")} on the way` : ""}${isAround ? ". “At most”: a box around what cannot be followed one by one" : ""}`;
     if (pointed === null && document.activeElement !== $("index")) $("index").value = Shape.index(element, shape).join(", ");
-    this.graph.light(new Set(order.filter((w) => found.get(w).elements.size || w === v)));
+    this.graph.light(new Set(order.filter((w) => found.get(w).region.size || w === v)));
   }
 
   add(w) {
@@ -374,19 +382,31 @@ class App {
     this.relight();
   }
 
+  // By its whole name in this program, then in another, then by a part of it: {op} or, for an argument or a constant, {value}.
   find(text) {
-    const among = ({ ops, values }) => {
-      const k = ops.findIndex((op) => op.results.some((v) => values[v].name === text));
-      return k >= 0 ? k : ops.findIndex((op) => op.name.includes(text) || op.results.some((v) => values[v].name.includes(text)));
+    const among = ({ ops, values }, fits) => {
+      const op = ops.findIndex((o) => o.results.some((v) => fits(values[v].name)));
+      const value = op < 0 ? values.findIndex((v) => v.kind !== "value" && fits(v.name)) : -1;
+      return op >= 0 ? { op } : value >= 0 ? { value } : null;
     };
-    const other = among(this.data);
-    if (other < 0) {
-      const programs = [this.whole, ...this.whole.regions], k = programs.findIndex((p) => among(p) >= 0);
-      if (k >= 0) return this.enter(k, among(programs[k]));
+    const partly = (program) => {
+      const op = program.ops.findIndex((o) => o.name.includes(text));
+      return among(program, (name) => name.includes(text)) || (op >= 0 ? { op } : null);
+    };
+    const programs = [this.whole, ...this.whole.regions], order = [this.program, ...programs.keys()];
+    for (const look of [(p) => among(p, (name) => name === text), partly]) {
+      const k = text === "" ? undefined : order.find((k) => look(programs[k]));
+      if (k === undefined) continue;
+      const { op, value } = look(programs[k]);
+      if (k !== this.program) this.enter(k, op ?? null);
+      if (op !== undefined) {
+        if (this.graph.homeOf.has(op)) this.graph.centre(`op ${op}`);
+        return this.chooseOp(op);
+      }
+      this.graph.centre(`value ${value}`);
+      return this.chooseValue(value);
     }
-    if (other < 0) { $("said").textContent = `no op or value called ${text}`; return; }
-    if (this.graph.homeOf.has(other)) this.graph.centre(other);
-    this.chooseOp(other);
+    $("said").textContent = `no op or value called ${text}`;
   }
 }
 

@@ -50,8 +50,9 @@ const Maps = {
     return Math.floor(a / c) === Math.floor(b / c) ? [a - c * Math.floor(a / c), b - c * Math.floor(b / c)] : [0, c - 1];
   },
 
-  // The smallest intervals around what a map has for a box of indices, within `shape`; null where there is nothing.
-  box(m, box, shape) {
+  // The interval of each variable where the indices are in a box; null where the map has nothing for it. `runtime` is what a
+  // runtime variable is set to; without it, it may be all of its interval.
+  ends(m, box, runtime = null) {
     if (m.unknown || m.empty) return null;
     const at = {};
     for (let k = 0; k < m.dims.length; k++) {
@@ -59,7 +60,18 @@ const Maps = {
       at[name] = [Math.max(box[k][0], low), Math.min(box[k][1], high)];
       if (at[name][0] > at[name][1]) return null;
     }
-    for (const [name, low, high] of [...m.ranges, ...m.runtimes]) at[name] = [low, high];
+    for (const [name, low, high] of m.ranges) {
+      if (low > high) return null;
+      at[name] = [low, high];
+    }
+    for (const [name, low, high] of m.runtimes) at[name] = runtime ? Array(2).fill(runtime(name, low, high)) : [low, high];
+    return at;
+  },
+
+  // The smallest intervals around what a map has for a box of indices, within `shape`; null where there is nothing.
+  box(m, box, shape, runtime = null) {
+    const at = Maps.ends(m, box, runtime);
+    if (!at) return null;
     const found = m.results.map((f, k) => {
       let [low, high] = Maps.interval(f, at);
       for (const [g, least, most] of m.constraints)

@@ -80,7 +80,7 @@ class PlanView {
     const { app } = this, step = app.data.steps[k];
     app.chooseStep(k);
     app.graph.light(new Set(step.ops.flatMap((o) => app.data.ops[o].results)));
-    if (step.ops.length && app.graph.homeOf.has(step.ops[0])) app.graph.centre(step.ops[0]);
+    if (step.ops.length && app.graph.homeOf.has(step.ops[0])) app.graph.centre(`op ${step.ops[0]}`);
     for (const [select, column] of [[this.to, 1], [this.from, 0]]) {
       const both = app.data.edges.some((e) => e[column] === step.name);
       select.value = both && column === 1 ? step.name : "";

@@ -208,14 +208,6 @@ class Tiles {
   }
 }
 
-const volume = (box) => box.reduce((n, [low, high]) => n * (high - low + 1), 1);
-const sides = (box) => `[${box.map(([low, high]) => (low === high ? low : `${low}…${high}`)).join(", ")}]`;
-
-function meet(a, b) {
-  const found = a.map(([low, high], k) => [Math.max(low, b[k][0]), Math.min(high, b[k][1])]);
-  return found.every(([low, high]) => low <= high) ? found : null;
-}
-
 function bytes(n) {
   for (const unit of ["B", "KiB", "MiB", "GiB"]) {
     if (n < 1024 || unit === "GiB") return `${unit === "B" ? n : n.toPrecision(3)} ${unit}`;
