@@ -134,7 +134,11 @@ def _all_reduce(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
 
 
 def _all_reduced(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, k: int, x: Array) -> Part:
-    """By MPI's operator; or a piece of each process to each, folded there, and the pieces gathered."""
+    """By MPI's operator; or a piece of each process to each, folded there, and the pieces gathered.
+
+    Each copy of a large value that is made here takes as long as a part of its way: pieces are parts of the operand where they
+    are of one size, and what is folded is written where it is gathered.
+    """
     element = _element(op, k)
     operator = mpi_operator(op.regions[0], element) if element is not None else None
     flat, n = np.ascontiguousarray(x).reshape(-1), len(group)
@@ -143,19 +147,24 @@ def _all_reduced(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intra
         yield comm.Iallreduce(flat, found, operator), group
         return found.reshape(x.shape)
     piece = -(-flat.size // n)
-    parts = np.zeros((n, piece), x.dtype)
-    parts.reshape(-1)[: flat.size] = flat
+    if piece * n == flat.size:
+        parts = flat.reshape(n, piece)
+    else:
+        parts = np.zeros((n, piece), x.dtype)
+        parts.reshape(-1)[: flat.size] = flat
     mine = _folded(around, op, (yield from _exchanged(group, comm, parts)))
-    whole: Array = yield from _gathered(group, comm, mine)
+    whole = np.empty((n, piece), mine.dtype)
+    whole[group.index(around.channel.rank)] = mine
+    yield comm.Iallgather(MPI.IN_PLACE, _bytes(whole)), group
     return whole.reshape(-1)[: flat.size].reshape(x.shape)
 
 
 def _folded(around: Around, op: Op, parts: Array) -> Array:
-    """The fold of parts[0], parts[1], … by the op's body."""
+    """The fold of parts[0], parts[1], … by the op's body; `parts` may be written to."""
     rows = parts.reshape(len(parts), -1)
     element = _element(op, 0)
     if element is not None and is_plain_sum(op.regions[0], element):
-        return folded(list(rows), lambda a, b: (np.add(a, b),), parts.dtype).reshape(parts.shape[1:])
+        return folded(list(rows), lambda a, b: (np.add(a, b, out=a),), parts.dtype).reshape(parts.shape[1:])
     made = fold_module(op, rows.shape[1])
     if isinstance(made, Declined):
         raise MeshError(f"{op.name}: {made.reason}", op.location)
