@@ -52,6 +52,9 @@ class Channel:
         self.calls = 0  # of whole programs whose messages this process sends and takes: what one leaves is nobody's in the next
         self.failure: MeshError | None = None
         self._told = False
+        self._meetings = 0  # of all processes (`gather`): how many this one has begun, and how many it has come out of
+        self._met = 0
+        self._left: dict[int, int] = {}  # process that failed or ended -> the meetings that it came out of before
         self._ended: set[int] = set()
         self._sending: list[MPI.Request] = []
         self._begun: list[MPI.Request | Sequence[MPI.Request]] = []
@@ -84,17 +87,23 @@ class Channel:
         """What was begun has ended."""
         self._begun = [r for r in self._begun if r is not requests]
 
-    def wait(self, requests: MPI.Request | Sequence[MPI.Request], op: Op | None, partners: Iterable[int]) -> None:
+    def wait(
+        self, requests: MPI.Request | Sequence[MPI.Request], op: Op | None, partners: Iterable[int], meeting: int = 0
+    ) -> None:
         """Returns when all requests are done. Raises PeerError and MeshError as the module says."""
         pending = [requests] if isinstance(requests, MPI.Request) else list(requests)
         try:
-            self.until(lambda: MPI.Request.Testall(pending), op, partners)
+            self.until(lambda: MPI.Request.Testall(pending), op, partners, meeting)
         except BaseException:
             self._given_up += pending
             raise
 
-    def until(self, is_done: Callable[[], bool], op: Op | None, partners: Iterable[int]) -> None:
-        """Returns when `is_done()` says so, which may depend on what `partners` do."""
+    def until(self, is_done: Callable[[], bool], op: Op | None, partners: Iterable[int], meeting: int = 0) -> None:
+        """Returns when `is_done()` says so, which may depend on what `partners` do.
+
+        Of a `meeting` of all processes, those that came out of it have done their part, whatever became of them then: what they
+        found wrong after it, this process finds wrong by itself.
+        """
         began = time.monotonic()
         while time.monotonic() - began < _SPIN_SECONDS:
             if is_done():
@@ -104,8 +113,10 @@ class Channel:
         looks = 0
         patience = positive_setting("TILEWRIGHT_MESH_SECONDS") or PATIENCE_SECONDS
         while not is_done():
-            self._listen()
-            gone = sorted(awaited & self._ended)
+            self._hear()
+            if self.failure is not None and not (meeting and all(met >= meeting for met in self._left.values())):
+                raise self.failure
+            gone = sorted(r for r in awaited & self._ended if not meeting or self._left[r] < meeting)
             looks += bool(gone)
             waited = time.monotonic() - began
             if looks > _LAST_LOOKS:
@@ -119,15 +130,10 @@ class Channel:
         what = "what all processes tell one another" if op is None else f"{op.name} ({op.location})" if op.location else op.name
         return f"process {self.rank}: {what}"
 
-    def _listen(self) -> None:
-        """Takes the news that have come. Raises PeerError where one is of a failure."""
-        self._hear()
-        if self.failure is not None:
-            raise self.failure
-
     def _hear(self) -> None:
+        """Takes the news that have come."""
         while self._news.iprobe(source=MPI.ANY_SOURCE):
-            kind, rank, text = self._news.recv(source=MPI.ANY_SOURCE)
+            kind, rank, text, self._left[rank] = self._news.recv(source=MPI.ANY_SOURCE)
             if kind == "ended":
                 self._ended.add(rank)
             elif self.failure is None:
@@ -139,7 +145,7 @@ class Channel:
         if not self._told and not MPI.Is_finalized():
             self._told = True
             others = [r for r in range(self.size) if r != self.rank]
-            self._sending += [self._news.isend((kind, self.rank, text), dest=r) for r in others]
+            self._sending += [self._news.isend((kind, self.rank, text, self._met), dest=r) for r in others]
 
     def failed(self, error: BaseException) -> None:
         """Tells the others, once, that this process goes no further; a failure that is another's is known to all."""
@@ -183,10 +189,12 @@ class Channel:
         """The values of all processes, by rank. All of them call it."""
         data = np.frombuffer(pickle.dumps(value), np.uint8)
         everyone = range(self.size)
+        self._meetings += 1
         sizes = np.zeros(self.size, np.int64)
-        self.wait(self.comm.Iallgather(np.array([data.size]), sizes), None, everyone)
+        self.wait(self.comm.Iallgather(np.array([data.size]), sizes), None, everyone, self._meetings)
         found = np.zeros(int(sizes.sum()), np.uint8)
-        self.wait(self.comm.Iallgatherv(data, [found, sizes.tolist()]), None, everyone)
+        self.wait(self.comm.Iallgatherv(data, [found, sizes.tolist()]), None, everyone, self._meetings)
+        self._met = self._meetings
         ends = np.cumsum(sizes).tolist()
         return [pickle.loads(found[end - size : end].tobytes()) for end, size in zip(ends, sizes.tolist(), strict=True)]
 

@@ -9,8 +9,8 @@ meet over MPI (`Processes.meet`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Hashable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from mpi4py import MPI
@@ -19,13 +19,14 @@ from codegen.mpi.channel import Channel
 from codegen.mpi.errors import MeshError
 from codegen.mpi.folding import Compile, fold_module, folded, is_plain_sum, mpi_operator
 from hlo.errors import Declined
-from hlo.module import Module, Op
+from hlo.module import Op
 from hlo.types import ElementType, TensorType
 from tiling.mesh.groups import groups_of, pairs_of
 
 __all__ = ["BY_MPI", "Step", "begin", "run"]
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 Waits = tuple[MPI.Request | Sequence[MPI.Request], Sequence[int]]
 """What has been begun, and whom it takes."""
 Parts = Generator[Waits, None, tuple[Array, ...]]
@@ -48,8 +49,8 @@ class Around(Protocol):
         """Replicas and partitions."""
         ...
 
-    def kernel(self, op: Op, size: int, made: Module) -> Callable[..., Any]:
-        """The compiled form of a module that belongs to an op."""
+    def known(self, op: Op, what: Hashable, make: Callable[[], T]) -> T:
+        """What follows from an op alone, made once: a call takes tens of microseconds, and attributes are text's trees."""
         ...
 
 
@@ -60,6 +61,10 @@ def _bytes(a: Array) -> Array:
 
 def own_group(around: Around, op: Op) -> tuple[int, ...] | None:
     """The group of ranks that this process is in; None where it is in none. Raises MeshError for declined groups."""
+    return around.known(op, "group", lambda: _own_group(around, op))
+
+
+def _own_group(around: Around, op: Op) -> tuple[int, ...] | None:
     groups = groups_of(op, around.shape)
     if isinstance(groups, Declined):
         raise MeshError(f"{op.name}: {groups.reason}", op.location)
@@ -133,43 +138,61 @@ def _all_reduce(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
     return tuple(found)
 
 
-def _all_reduced(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, k: int, x: Array) -> Part:
-    """By MPI's operator; or a piece of each process to each, folded there, and the pieces gathered."""
+def _operator(around: Around, op: Op, k: int) -> MPI.Op | None:
+    """MPI's operator for operand k of a reduction; None where a kernel or NumPy's addition folds."""
     element = _element(op, k)
-    operator = mpi_operator(op.regions[0], element) if element is not None else None
+    return around.known(op, ("operator", k), lambda: mpi_operator(op.regions[0], element) if element is not None else None)
+
+
+def _all_reduced(around: Around, op: Op, group: tuple[int, ...], comm: MPI.Intracomm, k: int, x: Array) -> Part:
+    """By MPI's operator; or a piece of each process to each, folded there, and the pieces gathered.
+
+    Each copy of a large value that is made here takes as long as a part of its way: pieces are parts of the operand where they
+    are of one size, and what is folded is written where it is gathered.
+    """
+    operator = _operator(around, op, k)
     flat, n = np.ascontiguousarray(x).reshape(-1), len(group)
     if operator is not None:
         found = np.empty_like(flat)
         yield comm.Iallreduce(flat, found, operator), group
         return found.reshape(x.shape)
     piece = -(-flat.size // n)
-    parts = np.zeros((n, piece), x.dtype)
-    parts.reshape(-1)[: flat.size] = flat
+    if piece * n == flat.size:
+        parts = flat.reshape(n, piece)
+    else:
+        parts = np.zeros((n, piece), x.dtype)
+        parts.reshape(-1)[: flat.size] = flat
     mine = _folded(around, op, (yield from _exchanged(group, comm, parts)))
-    whole: Array = yield from _gathered(group, comm, mine)
+    whole = np.empty((n, piece), mine.dtype)
+    whole[group.index(around.channel.rank)] = mine
+    yield comm.Iallgather(MPI.IN_PLACE, _bytes(whole)), group
     return whole.reshape(-1)[: flat.size].reshape(x.shape)
 
 
 def _folded(around: Around, op: Op, parts: Array) -> Array:
-    """The fold of parts[0], parts[1], … by the op's body."""
+    """The fold of parts[0], parts[1], … by the op's body; `parts` may be written to."""
     rows = parts.reshape(len(parts), -1)
+    combine, dtype = around.known(op, ("fold", rows.shape[1]), lambda: _fold_of(around, op, rows.shape[1], parts.dtype))
+    return folded(list(rows), combine, dtype).reshape(parts.shape[1:])
+
+
+def _fold_of(around: Around, op: Op, size: int, given: np.dtype[Any]) -> tuple[Callable[..., Any], np.dtype[Any]]:
+    """What combines two arrays of so many elements by the op's body, and the type of what comes out."""
     element = _element(op, 0)
     if element is not None and is_plain_sum(op.regions[0], element):
-        return folded(list(rows), lambda a, b: (np.add(a, b),), parts.dtype).reshape(parts.shape[1:])
-    made = fold_module(op, rows.shape[1])
+        return lambda a, b: (np.add(a, b, out=a),), given
+    made = fold_module(op, size)
     if isinstance(made, Declined):
         raise MeshError(f"{op.name}: {made.reason}", op.location)
     dtype = made.entry.result_types[0]
     assert isinstance(dtype, TensorType)
-    found = folded(list(rows), around.kernel(op, rows.shape[1], made), dtype.dtype)
-    return found.reshape(parts.shape[1:])
+    return around.compile(made), dtype.dtype
 
 
 def _reduce_scatter(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
     group, comm = _group(around, op)
     parts = _cut(operands[0], len(group), op.attr("scatter_dimension"))
-    element = _element(op, 0)
-    operator = mpi_operator(op.regions[0], element) if element is not None else None
+    operator = _operator(around, op, 0)
     if operator is None:
         return (_folded(around, op, (yield from _exchanged(group, comm, parts))),)
     found = np.empty(parts.shape[1:], parts.dtype)
@@ -200,15 +223,20 @@ def _broadcast(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
 
 def _permute(around: Around, op: Op, operands: Sequence[Array]) -> Parts:
     """Each source sends to its target; a process that is nobody's target gets zeros."""
-    me, comm = around.channel.rank, around.channel.comm
-    pairs = pairs_of(op, around.shape)
+    comm = around.channel.comm
+    targets, sources = around.known(op, "partners", lambda: _partners(around, op))
     x = np.ascontiguousarray(operands[0])
-    found = np.zeros_like(x)
-    targets, sources = [t for s, t in pairs if s == me], [s for s, t in pairs if t == me]
+    found = np.empty_like(x) if sources else np.zeros_like(x)
     requests = [comm.Irecv(_bytes(found), s, _PERMUTE_TAG) for s in sources]
     requests += [comm.Isend(_bytes(x), t, _PERMUTE_TAG) for t in targets]
     yield requests, [*targets, *sources]
     return (found,)
+
+
+def _partners(around: Around, op: Op) -> tuple[list[int], list[int]]:
+    """Whom this process sends to in a permutation, and whom it hears from."""
+    pairs, me = pairs_of(op, around.shape), around.channel.rank
+    return [t for s, t in pairs if s == me], [s for s, t in pairs if t == me]
 
 
 BY_MPI: dict[str, Step] = {

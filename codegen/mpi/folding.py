@@ -73,10 +73,12 @@ def fold_module(op: Op, size: int) -> Module | Declined:
 def folded(parts: Sequence[np.ndarray], combine: Callable[..., Any], dtype: np.dtype[Any]) -> np.ndarray:
     """parts[0], parts[1], … combined: neighbours, then neighbours of what came out, until one is left.
 
+    Of one part it is the part itself; `combine` may write into its first argument where `parts` have the type `dtype`.
+
     >>> [int(folded([np.array([k]) for k in (1, 2, 4)], lambda a, b: (a - b,), np.dtype(int))[0])]
     [-5]
     """
-    rows = [p.astype(dtype) for p in parts]
+    rows = [p.astype(dtype, copy=False) for p in parts]
     while len(rows) > 1:
         pairs = [combine(a, b)[0] for a, b in zip(rows[0::2], rows[1::2], strict=False)]
         rows = pairs + rows[len(rows) - len(rows) % 2 :]

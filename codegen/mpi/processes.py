@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tiling.mesh.groups import channel_of, groups_of, pairs_of
 
 __all__ = ["MpiProcesses"]
 
+T = TypeVar("T")
 _MEETING_TAG = 1
 _GRID_TAG = 2
 _FIRST_CHANNEL_TAG = 16
@@ -45,7 +46,7 @@ class MpiProcesses:
         self.threads = max(1, default_threads() // self.channel.neighbours)
         self.process = (self.channel.rank // grid[1], self.channel.rank % grid[1])
         self._names = dict(names)
-        self._kernels: dict[tuple[Op, int], Callable[..., Any]] = {}
+        self._known: dict[tuple[Op, Hashable], Any] = {}
         self._tags: dict[int, int] = {}
 
     @property
@@ -53,12 +54,12 @@ class MpiProcesses:
         """Replicas and partitions."""
         return self.grid
 
-    def kernel(self, op: Op, size: int, made: Module) -> Callable[..., Any]:
-        """The compiled form of a module that belongs to an op and a number of elements."""
-        known = self._kernels.get((op, size))
-        if known is None:
-            known = self._kernels[op, size] = self.compile(made)
-        return known
+    def known(self, op: Op, what: Hashable, make: Callable[[], T]) -> T:
+        """What follows from an op alone, made once."""
+        if (op, what) not in self._known:
+            self._known[op, what] = make()
+        found: T = self._known[op, what]
+        return found
 
     # ------------------------------------------------------------ the start
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -45,8 +47,33 @@ def start(odd: bool) -> None:
             say(str(e))
 
 
+def slow(odd: bool) -> None:
+    """Process 1 fails after a meeting that process 0 comes out of later than the news of the failure reach it."""
+    channel = the_channel()
+    channel.gather("before")
+    if odd:
+        channel.gather("last")
+        channel.failed(MeshError("wrong for all"))
+        return
+    until, waits = channel.until, itertools.count(1)
+
+    def late(is_done: Any, *more: Any) -> None:
+        held = next(waits) == 2  # sizes come first; process 1 needs them to come out
+        until((lambda: channel.failure is not None and is_done()) if held else is_done, *more)
+
+    channel.until = late  # type: ignore
+    say(f"process 0 has {channel.gather('last')}")
+    try:
+        channel.gather("nobody comes to this one")
+    except MeshError as e:
+        say(str(e))
+
+
 def main(kind: str) -> None:
     odd = the_channel().rank == 1
+    if kind == "slow":
+        slow(odd)
+        return
     if kind == "start":
         start(odd)
         return

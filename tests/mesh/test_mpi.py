@@ -84,6 +84,13 @@ def test_processes_that_do_not_run_the_same_are_told() -> None:
         assert done.stdout.count(expected) == 2  # both say so
 
 
+def test_an_error_of_all_is_not_taken_for_anothers() -> None:
+    """Who has come out of a meeting is not missed in it: the others come out of it, too, and find the error themselves."""
+    done = run(2, "-m", "tests.mesh.faulty", "slow")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["process 0 has ['last', 'last']", "process 1 failed: wrong for all"]
+
+
 def _killed_at_a_random_moment(seed: int) -> None:
     """One of two processes is killed; the other, and the launcher, end with a message."""
     chance = random.Random(seed)
