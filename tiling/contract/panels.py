@@ -34,6 +34,7 @@ MUCH = 4
 ASKED_SHARE = 0.125  # of the second cache, for a block that is asked for, as measured
 FAR_SHARE = 0.5  # of the second cache: weights that take less of it may still be there, from where they were packed
 LEAST_ASKING_ALONE = 40  # below, without a window, all time goes into fetching, and the processor asks for what lies in one piece
+MOST_COPIED = 0.25  # of the second cache: a task's own copy of its rows that takes more comes from beyond it with each block of k
 LEAST_ASKING, MOST_ASKING = 16, 256  # rows that meet a panel which is asked for while the one before is multiplied
 
 
@@ -79,7 +80,7 @@ class Contraction(Packing):
             out = apart.out
         around = tuple(x for x in self.around if x not in rows)
         out = self._from_first_row(out, rows)
-        asks = self._asks_ahead(right, right_step, m, around)
+        asks = self._asks_ahead(left, right, right_step, m, around)
         # Where rows are heads that share their keys, panels are counted by heads: one head's are every row's.
         beside = simplify(substitute(right.base, {x.variable: Const(0) for x in rows}), c.ranges)
         step = Contract(
@@ -149,14 +150,17 @@ class Contraction(Packing):
         merged = {x.variable: Const(0) for x in rows if x is not self.m}
         return replace(out, base=simplify(substitute(out.base, merged), self.c.ranges)) if merged else out
 
-    def _asks_ahead(self, right: Place, row: int, m: int, around: Sequence[Loop]) -> bool:
+    def _asks_ahead(self, left: Place, right: Place, row: int, m: int, around: Sequence[Loop]) -> bool:
         """Whether the next block of packed panels is asked for while one is multiplied by its rows.
 
         That is where it takes most of the second cache, so that not all of it is still there, and so few rows meet it that to
         wait for it takes a good part of the time. Outside of a window a task has to hold all rows: the next task would multiply
-        the same block by other ones.
+        the same block by other ones. Rows that were copied must stay in the second cache: if they come from beyond it too, there
+        is no time left over in which anything more can come.
         """
         c = self.c
+        if left.buffer.scope is Scope.THREAD and left.buffer.size_bytes > MOST_COPIED * c.machine.l2_bytes:
+            return False
         rows = m * prod(x.extent for x in around if x.variable not in right.base.variables)
         far = right.buffer.scope is Scope.SHARED and right.buffer.size_bytes > FAR_SHARE * c.machine.l2_bytes
         in_window = sum(x.extent > 1 for x in self.depth_loops) > 1
