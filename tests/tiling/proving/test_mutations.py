@@ -10,7 +10,10 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+import hlo
+import tiling
 from tests.mutations.judge import Judge
+from tests.mutations.more_programs import NEAREST
 from tests.mutations.mutants import UNCHANGED, mutants
 from tests.mutations.programs import parents
 from tests.mutations.table import Outcome, outcomes, table
@@ -41,6 +44,18 @@ def test_all_fields_of_all_steps() -> None:
     found = list(outcomes(most=2))
     print(table(found))
     assert not accepted(found)
+
+
+def test_places_computed_by_a_floor() -> None:
+    """Of an iota divided by three: trials took a floor for any number below 1, so that all places were 0, and said nothing."""
+    plan = tiling.plan(hlo.parse(NEAREST), machine=tiling.Machine(cores=1))
+    (fusion,) = plan.fusions
+    judge = Judge(fusion.schedule)
+    found = [m for m in mutants(fusion.schedule) if m.step == "Apply" and m.field == "arguments"]
+    wrong = [m for m in found if judge.why_other(m.schedule) is not None]
+    assert len(wrong) >= 5
+    for m in wrong:
+        assert prove(m.schedule).refuted, m
 
 
 def with_step(schedule: Schedule, kind: type, change: Any, which: int = 0) -> Schedule:
