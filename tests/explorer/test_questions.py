@@ -1,4 +1,4 @@
-"""Ten questions about an encoder block that was not seen before, answered by clicks in the explorer alone; Python answers, too."""
+"""Ten questions about an encoder block that was not seen before, answered by clicks in the explorer; Python answers, too."""
 
 from __future__ import annotations
 

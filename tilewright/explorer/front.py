@@ -19,7 +19,9 @@ from tiling import Plan, plan
 __all__ = ["Explorer", "explore"]
 
 _PAGE = pathlib.Path(__file__).parent / "page"
-_SCRIPTS = ("maps.js", "regions.js", "follow.js", "mathml.js", "graph.js", "grids.js", "tiles.js", "plan.js", "stages.js", "main.js")
+_SCRIPTS = (
+    "maps.js", "regions.js", "follow.js", "mathml.js", "graph.js", "grids.js", "tiles.js", "plan.js", "stages.js", "main.js",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
