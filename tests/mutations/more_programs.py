@@ -23,6 +23,11 @@ POOLED = """func.func @main(%x: tensor<2x9x10x8xf32>) -> tensor<2x5x5x8xf32> {
   }) : (tensor<2x9x10x8xf32>, tensor<f32>) -> tensor<2x5x5x8xf32>
   return %0 : tensor<2x5x5x8xf32> }"""
 
+SHORT_ROWS = """func.func @main(%x: tensor<3x53x3xf32>) -> tensor<3x3xf32> {
+  %z = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.maximum across dimensions = [1] : (tensor<3x53x3xf32>, tensor<f32>) -> tensor<3x3xf32>
+  return %0 : tensor<3x3xf32> }"""
+
 NEAREST = """func.func @main(%x: tensor<5x7x4xf32>) -> tensor<5x21x4xf32> {
   %c = stablehlo.iota dim = 0 : tensor<21xf32>
   %three = stablehlo.constant dense<3.0> : tensor<21xf32>

@@ -269,6 +269,7 @@ def parents() -> dict[str, Schedule]:
         "update in place": _updates(IN_PLACE),
         "running maximum": _planned(more.RUNNING_MAXIMUM),
         "pooled": _planned(more.POOLED),
+        "short rows": _planned(more.SHORT_ROWS),
         "two scattered": _planned(more.TWO_SCATTERED),
         "shifted": _planned(more.SHIFTED),
         "tested": _planned(more.TESTED),

@@ -1,13 +1,16 @@
 """Running results: does what goes on from block to block, or from tile to tile, start once and go on everywhere?
 
-    starts      a result that goes on was begun: with the initial value, or by an earlier part of the same fold
-    goes on     in each block of a sequential loop all of a running result is taken along, once, and nothing else
+    starts      a result that goes on was begun: with the initial value, or by an earlier part of the same fold; no fold starts
+                again where what an earlier one made was not read yet
+    goes on     in each block of a sequential loop all of a running result is taken along, once, and nothing else; what goes on in
+                a later step of a phase was not read before
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import combinations
 
 import islpy
 
@@ -36,11 +39,58 @@ def carried_questions(schedule: Schedule, accesses: Sequence[Access], ask: Quest
                 yield "goes on", f"phase {number} step {k}", partial(_protocol, step, (*phase.before, *phase.steps)[:k])
                 for b in taken_on(step.steps):
                     yield "goes on", f"phase {number} step {k} {b.name}", partial(ask.ask, partial(_goes_on, mine, k, b, ask))
+        for b, steps in _folded(phase).items():
+            if len(steps) > 1:
+                own = [a for a in accesses if a.order[0] == number and a.buffer is b]
+                yield "starts", f"phase {number} {b.name} once", partial(ask.ask, partial(_again, own, ask))
+                yield "goes on", f"phase {number} {b.name} before it is read", partial(ask.ask, partial(_early, own, ask))
 
 
 def _going_on(phase: Phase) -> list[tuple[Value, Buffer]]:
     """The values, with their buffers, of folds that are carried and contractions that add to what is there."""
     return list(dict.fromkeys(x for step in (*phase.before, *phase.all_steps) for x in added_to(step)))
+
+
+def _folded(phase: Phase) -> dict[Buffer, set[int]]:
+    """The steps of a phase that fold into a buffer."""
+    found: dict[Buffer, set[int]] = {}
+    for k, step in enumerate((*phase.before, *phase.steps)):
+        for x in step.steps if isinstance(step, Sequential) else (step,):
+            for b in [b for f in x.folds for b in f.buffers] if isinstance(x, Nest) else []:
+                found.setdefault(b, set()).add(k)
+    return found
+
+
+def _again(own: Sequence[Access], ask: Questions) -> str | None:
+    """An element that a fold starts though what an earlier fold made of it was not read."""
+    starts = [a for a in own if a.kind is Kind.WRITE and a.is_fold]
+    for first, then in combinations(sorted(starts, key=lambda a: a.order[1]), 2):
+        between = range(first.order[1] + 1, then.order[1] + 1)
+        if first.order[1] < then.order[1] and not any(a.kind is Kind.READ and a.order[1] in between for a in own):
+            both = _shared(first, then, ask)
+            if both is not None:
+                return f"an element is started again before it was read: {both}"
+    return None
+
+
+def _early(own: Sequence[Access], ask: Questions) -> str | None:
+    """An element that is read though a later step goes on with it."""
+    for u in (a for a in own if a.kind is Kind.UPDATE):
+        for r in (a for a in own if a.kind is Kind.READ and a.order[1] < u.order[1]):
+            later = range(r.order[1] + 1, u.order[1])
+            if any(a.kind is Kind.WRITE and a.order[1] in later for a in own):
+                continue  # another result, which begins in between
+            both = _shared(r, u, ask)
+            if both is not None:
+                return f"an element is read before all of it is there: {both}"
+    return None
+
+
+def _shared(a: Access, b: Access, ask: Questions) -> str | None:
+    """An element that both accesses touch in one task."""
+    depth = a.domain.shared
+    both = ask.relation(a, depth).intersect(ask.relation(b, depth))
+    return None if both.is_empty() else str(coordinates(both.wrap().sample_point()))
 
 
 def _start(schedule: Schedule, v: Value, b: Buffer) -> str | None:
