@@ -17,9 +17,12 @@ def widen_bf16(x: Value) -> Value:
 
 
 def round_bits_bf16(x: Value) -> Value:
-    """The bits (i32) of x rounded to bfloat16, ties to even, in the upper half; a NaN stays a NaN."""
+    """The bits (i32) of x rounded to bfloat16, ties to even, in the upper half; a NaN stays a NaN.
+
+    The kept part's last bit is put into the lowest bit in place of being added: that changes ties alone, whose lowest bit is 0.
+    """
     bits = x.bits()
-    rounded = bits + 0x7FFF + (bits.lshr(16) & 1)
+    rounded = (bits | (bits.lshr(16) & 1)) + 0x7FFF
     return select(x.is_nan(), bits | 0x400000, rounded)
 
 
@@ -34,7 +37,7 @@ def round_bf16_result(x: Value) -> Value:
     (AVX512-BF16 has the conversion as an instruction, but that takes denormal numbers for 0.)
     """
     bits = x.bits()
-    return ((bits + 0x7FFF + (bits.lshr(16) & 1)) & ~0xFFFF).as_float()
+    return (((bits | (bits.lshr(16) & 1)) + 0x7FFF) & ~0xFFFF).as_float()
 
 
 def round_bf16(x: Value) -> Value:
