@@ -1,12 +1,15 @@
-"""What a kernel's loops are: none of its own (some numbers computed from others, once), calls alone, or one of the program's."""
+"""What a kernel's loops are: none of its own (some numbers computed from others, once), calls alone, packing of elements that lie
+apart, or one of the program's."""
 
 from __future__ import annotations
 
-from codegen.kernel.ir import Augment, Do, For, Kernel, Name, Store, While
+from collections.abc import Iterable
+
+from codegen.kernel.ir import Augment, Binary, Do, Enclosed, Expression, For, Kernel, Load, Name, Number, Statement, Store, While
 from codegen.kernel.rename import inside
 from codegen.kernel.spec import expressions
 
-__all__ = ["calls", "calls_alone", "has_program_loop", "is_straight"]
+__all__ = ["calls", "calls_alone", "has_program_loop", "is_straight", "packs_alone"]
 
 
 def is_straight(kernel: Kernel) -> bool:
@@ -48,3 +51,63 @@ def calls_alone(kernel: Kernel) -> int:
 def calls(kernel: Kernel) -> int:
     """How many functions are called for what they do."""
     return sum(isinstance(s, Do) for s in inside(kernel.body))
+
+
+def packs_alone(kernel: Kernel) -> bool:
+    r'''True where all that is done is to put elements that do not lie side by side, here or there, into scratch that tasks share.
+
+    >>> from codegen.kernel.parse import parse
+    >>> text = """def kernel(begin, end, x, y):
+    ...     \"\"\"packing
+    ...
+    ...     x: argument f32[64]
+    ...     y: {} f32[64]
+    ...     \"\"\"
+    ...     for t in range(begin, end):
+    ...         for j in range(8):
+    ...             y[8*t + j] = x[{}]
+    ... """
+    >>> [packs_alone(parse(text.format(*x))) for x in (("shared", "9*j + t"), ("shared", "8*t + j"), ("result", "9*j + t"))]
+    [True, False, False]
+    '''
+    shared = {x.name for x in kernel.parameters if x.scope == "shared"}
+    return all(s.buffer in shared for s in inside(kernel.body) if isinstance(s, Store)) and _moves_apart(kernel.body, "")
+
+
+def _moves_apart(body: Iterable[Statement], variable: str) -> bool:
+    """Whether statements are loops around such moves; ``variable`` is the innermost loop's around them."""
+    moved = False
+    for s in body:
+        if isinstance(s, For):
+            if s.step is not None or not _moves_apart(s.body, s.variable):
+                return False
+        elif not (isinstance(s, Store) and isinstance(s.value, Load) and _lies_apart(s.index, s.value.index, variable)):
+            return False
+        moved = True
+    return moved
+
+
+def _lies_apart(there: Expression, here: Expression, variable: str) -> bool:
+    steps = _step(there, variable), _step(here, variable)
+    return None not in steps and any(x not in (0, 1) for x in steps)
+
+
+def _step(e: Expression, variable: str) -> int | None:
+    """By how much an index grows with a variable; None where that is not one number."""
+    if isinstance(e, Name):
+        return int(e.name == variable)
+    if isinstance(e, Number):
+        return 0
+    if isinstance(e, Enclosed):
+        return _step(e.value, variable)
+    if not isinstance(e, Binary):
+        return None
+    left, right = _step(e.left, variable), _step(e.right, variable)
+    if left is None or right is None:
+        return None
+    if e.operator in "+-":
+        return left + right if e.operator == "+" else left - right
+    for number, step in ((e.left, right), (e.right, left)):
+        if e.operator == "*" and isinstance(number, Number):
+            return int(number.value) * step
+    return 0 if left == right == 0 else None
