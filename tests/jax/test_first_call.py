@@ -328,6 +328,46 @@ def test_a_loop_that_turns_too_often_for_the_evaluator_waits_for_kernels(cache: 
     assert not ahead.has_ended(), "the kernels are still to come"
 
 
+COUNTED = """
+func.func @main(%x: tensor<f32>) -> tensor<f32> {{
+  %c0 = stablehlo.constant dense<0> : tensor<i32>
+  %0:2 = stablehlo.while(%i = %c0, %y = %x) : tensor<i32>, tensor<f32>
+  cond {{
+    %n = stablehlo.constant dense<{turns}> : tensor<i32>
+    %l = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }} do {{
+    %c1 = stablehlo.constant dense<1> : tensor<i32>
+    %j = stablehlo.add %i, %c1 : tensor<i32>
+    %z = func.call @body(%y) : (tensor<f32>) -> tensor<f32>
+    stablehlo.return %j, %z : tensor<i32>, tensor<f32>
+  }}
+  return %0#1 : tensor<f32>
+}}
+func.func private @body(%x: tensor<f32>) -> tensor<f32> {{
+  %0 = stablehlo.tanh %x : tensor<f32>
+  return %0 : tensor<f32>
+}}"""
+
+
+@pytest.mark.parametrize(("turns", "is_evaluated"), [(10, True), (10**6, False)])
+def test_loops_that_say_how_often_they_turn_are_known_before_they_run(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, turns: int, is_evaluated: bool
+) -> None:
+    monkeypatch.setattr(first_call, "_OP_SECONDS", 0.3)
+    found = first_call.begin(hlo.parse(COUNTED.format(turns=turns)), "main", None)
+    assert isinstance(found, first_call.Later) == is_evaluated
+    if isinstance(found, Declined):
+        assert "as long as the compiler" in found.reason
+
+
+def test_loops_of_unknown_length_risk_less_of_an_evaluation(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_call, "_compile_seconds", lambda module: 6.0)
+    counted, endless = (first_call.begin(hlo.parse(text), "main", None) for text in (COUNTED.format(turns=10), ENDLESS))
+    assert isinstance(counted, first_call.Later) and isinstance(endless, first_call.Later)
+    assert endless.steps < counted.steps / 2
+
+
 def convolutions(sizes: Sequence[int], channels: int = 8) -> str:
     """A row of 3 x 3 convolutions on images of these sizes, each a program's kernel of its own."""
     x, kernel = f"1x{{n}}x{{n}}x{channels}xf32", f"tensor<3x3x{channels}x{channels}xf32>"

@@ -144,7 +144,7 @@ class Jitted(Called):
         self._compiled_last: Any = None  # the last signature
         self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
         self._is_simple = not self._donates and self._shardings == [None, None]  # after JAX's own call nothing is left to do
-        self._called: set[Any] = set()  # signatures
+        self._called: dict[Any, list[weakref.ref[Any] | None]] = {}  # by signature, the arrays of its first call
         here = functools.partial(_called, weakref.ref(self))
         # Before the front: it goes first, and with it what XLA holds of the front's programs.
         self._direct = Direct(_jax(), self, here, Jitted._try_direct, self._numbers, self._names)
@@ -386,6 +386,8 @@ class Jitted(Called):
                 with self._lock:
                     self._thorough.add(key)
             elif found is not ELSEWHERE:
+                if front.has_packs:
+                    front.look(made, leaves)
                 made.delete_donated(leaves)
                 return found
         results = made.results_of(jax, leaves)
@@ -424,9 +426,10 @@ class Jitted(Called):
 
     def _front_of(self, made: Compiled, key: Any, leaves: Sequence[Any], is_missed: bool) -> Front | None:
         """The front that has this program and is to be asked (again), from the second call with its signature on; or None."""
+        jax = _jax()
         with self._lock:
             if key not in self._called:
-                self._called.add(key)
+                self._called[key] = [weakref.ref(x) if isinstance(x, jax.Array) else None for x in leaves]
                 return None
             if key in self._thorough:
                 return None
@@ -446,6 +449,8 @@ class Jitted(Called):
                 self._thorough.add(key)
                 return None
             self._front = front
+            if front.has_packs:  # so that what stays the same is packed in this call, which is long anyway, and in none after it
+                front.look(made, [x and x() for x in self._called[key]])
             if self._is_simple and front.pending:
                 self._direct.begin()
             return front

@@ -38,7 +38,7 @@ from codegen.native import object_cache, workers
 from hlo.attributes import ConvDimensions
 from hlo.blas import on_one_thread
 from hlo.errors import Declined
-from hlo.module import Module, Op, walk
+from hlo.module import Block, Module, Op, walk
 from hlo.registry import SumOfProducts, is_added
 from hlo.settings import choice_setting, debug_modes
 from hlo.types import TensorType
@@ -46,6 +46,7 @@ from interp import Limits, evaluate
 from tilewright.jax.kept_programs import keep
 from tilewright.jax.lapack import CUSTOM_CALLS
 from tilewright.jax.windows import as_xla_takes_windows
+from tiling.program.unroll_short_loops import trips
 
 __all__ = ["Ahead", "Later", "begin", "compile_ahead", "evaluated", "parsed"]
 
@@ -58,6 +59,7 @@ _MOST_SECONDS = 15.0  # the second call is not to wait longer: it would look as 
 _PATIENCE_SECONDS = 1.0  # that pass after the first call before another process starts: a loop calls sooner, a person later
 _LEAST_LOOK_SECONDS = 0.01
 _SHARE = 0.3  # of what compiling takes: an evaluation that is longer only keeps the compiler from its core
+_UNKNOWN_SHARE = 0.1  # the same where nobody knows how often some loop turns: all of the evaluation may be in vain
 _PATIENT_SHARE = 0.5  # after which one that was thought to be shorter has to race: another process loads all again
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 2e-5, 1.5e9, 2.5e10  # the evaluator's speed, roughly
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
@@ -91,11 +93,13 @@ def begin(module: Module, entry: str, threads: int | None) -> Later | Declined:
         return Declined("it compiles fast")
     if seconds > _MOST_SECONDS and _setting() == "auto":
         return Declined("the second call would wait long for its kernels")
-    if _evaluator_seconds(module) > _SHARE * seconds:
+    least_steps, is_known = _least_steps(module, entry)
+    steps = int((_SHARE if is_known else _UNKNOWN_SHARE) * seconds / _STEP_SECONDS)
+    if least_steps > steps or _evaluator_seconds(module) > _SHARE * seconds:
         return Declined("the evaluator would take about as long as the compiler")
     if module.source is None:
         return Declined("it has no text")
-    request, steps = _Request(module.source.text, entry, threads), int(_SHARE * seconds / _STEP_SECONDS)
+    request = _Request(module.source.text, entry, threads)
     _log.info("the evaluator runs the first call of @%s; its kernels are compiled for all later calls", entry)
     return Later(lambda: Ahead(request), steps, _PATIENT_SHARE * seconds)
 
@@ -149,6 +153,32 @@ def _window(op: Op) -> tuple[Any, ...] | None:
     if not isinstance(d, ConvDimensions) or all(op.operands[1].shape[k] == 1 for k in d.kernel_spatial):
         return None
     return (*(v.type for v in (*op.operands, *op.results)), *map(op.attributes.get, ("window_strides", "lhs_dilation")))
+
+
+def _least_steps(module: Module, entry: str) -> tuple[int, bool]:
+    """How many ops a run executes at least, and whether each loop says how often it turns (one that does not counts one turn)."""
+    known: dict[str, tuple[int, bool]] = {}
+
+    def function(name: str) -> tuple[int, bool]:
+        if name not in known:
+            known[name] = block(module.functions[name].body)
+        return known[name]
+
+    def block(body: Block) -> tuple[int, bool]:
+        found = [step(op) for op in body.ops]
+        return sum(n for n, _ in found), all(is_known for _, is_known in found)
+
+    def step(op: Op) -> tuple[int, bool]:
+        called = op.definition.calls
+        inside = [function(op.attr(called))] if called else [block(r) for r in op.regions]
+        times: int | None = 1
+        if op.name == "stablehlo.while":
+            test, body = op.regions
+            times = trips(op.operands, (test.arguments, test.results[0]), (body.arguments, body.results))
+        steps = 1 + sum(n for n, _ in inside) * (1 if times is None else times)
+        return steps, times is not None and all(is_known for _, is_known in inside)
+
+    return function(entry)
 
 
 def _evaluator_seconds(module: Module) -> float:
