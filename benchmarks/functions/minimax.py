@@ -277,6 +277,7 @@ FITS: dict[str, tuple[Any, ...]] = {
     "TANH_F32": (_series(_tanh_tail, -mp.mpf(1) / 3), 0, mp.mpf("0.61") ** 2, 4, lambda z: z),
     "LOG_F32": (_series(_log_tail, mp.mpf(1) / 3), ROOT / 2 - 1, ROOT - 1, 8, lambda x: x**2 + mp.mpf("1e-4")),
     "ERF_F32": (_series(_erf_excess, 2 / mp.sqrt(mp.pi) - 1), 0, 1, 6, None),
+    "ERF_NEAR_0_F32": (_series(_erf_excess, 2 / mp.sqrt(mp.pi) - 1), 0, mp.mpf("0.26") ** 2, 2, None),
     "LOG_ERFC_F32": (lambda x: mp.log(mp.erfc(x)), 0.98, 4.05, 6, lambda x: mp.erfc(x)),
     "ERFC_F32": (_erfcx_of(2), -1, _t(10.3, 2), 11, None),
     "EXP_F64": (_series(_exp_tail, mp.mpf(1) / 2), -HALF_LN2, HALF_LN2, 9, lambda r: r**2 + mp.mpf("1e-4")),

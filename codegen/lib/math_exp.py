@@ -48,6 +48,8 @@ class Format:
     ln2_lo: float
     exp_min: float  # below it exp is 0
     exp_max: float  # above it exp is inf
+    normal_min: float  # from it to normal_max 2**n is normal and finite
+    normal_max: float
     expm1_min: float
     tanh_max: float
     sqrt_half_bits: int
@@ -57,12 +59,12 @@ class Format:
 
 
 FORMAT32 = Format(
-    23, 127, 1.5 * 2**23, 0.693359375, -2.121944400546905827679e-4, -104.0, 89.0, -18.0, 10.0,
+    23, 127, 1.5 * 2**23, 0.693359375, -2.121944400546905827679e-4, -104.0, 89.0, -87.0, 87.0, -18.0, 10.0,
     0x3F3504F3, 2.0**-126, C.EXP_F32, C.EXPM1_F32,
 )  # fmt: skip
 FORMAT64 = Format(
     52, 1023, 1.5 * 2**52, float.fromhex("0x1.62e42fee00000p-1"), float.fromhex("0x1.a39ef35793c76p-33"),
-    -746.0, 710.0, -40.0, 22.0, 0x3FE6A09E667F3BCD, 2.0**-1022, C.EXP_F64, C.EXPM1_F64,
+    -746.0, 710.0, -708.0, 708.0, -40.0, 22.0, 0x3FE6A09E667F3BCD, 2.0**-1022, C.EXP_F64, C.EXPM1_F64,
 )  # fmt: skip
 
 
@@ -105,16 +107,26 @@ def scaled(p: Value, n: Value) -> Value:
     return p.wrap(p.b.call(intrinsic_function(p.b.module, name, p.type, [p.type, exponent.type]), [p.v, exponent]))
 
 
-def exp(x: Value, tail: Value | None = None, factor: Value | None = None) -> Value:
+def exp(
+    x: Value, tail: Value | None = None, factor: Value | None = None, low: float = -math.inf, high: float = math.inf
+) -> Value:
     """factor exp(x + tail), |tail| being small beside 1 and factor at most 1 (1 by default), the product rounded once.
 
     What is below every denormal is 0 before it is scaled: a scaling that underflows takes some processors a hundred cycles and
-    more, and masked scores (-inf, -1e9) are such numbers.
+    more, and masked scores (-inf, -1e9) are such numbers. x is known to be in [low, high] (or a NaN): what that makes needless is
+    left out, and the value is the same. Where it makes results normal, one product scales them.
     """
     f = format_of(x)
-    n, r = _reduce(clamp(x, f.exp_min, f.exp_max), tail)
+    inside = x
+    if low < 1.5 * f.exp_min:
+        inside = select(inside < f.exp_min, f.exp_min, inside)
+    if high > f.exp_max:
+        inside = select(inside > f.exp_max, f.exp_max, inside)
+    n, r = _reduce(inside, tail)
     w = mul_add(r * r, horner(r, f.exp), r)
     p = w + 1.0 if factor is None else mul_add(w, factor, factor)
+    if f.normal_min < low and high < f.normal_max and factor is None:
+        return p * power_of_two(n, f)
     return scaled(select(x < f.exp_min, p.const(0.0), p), n)
 
 
@@ -161,7 +173,7 @@ def fast_tanh(x: Value) -> Value:
 
 def logistic(x: Value) -> Value:
     """1 / (1 + exp(-x)), written with exp(-|x|) so that neither end overflows."""
-    e = exp(-fabs(x))
+    e = exp(-fabs(x), high=0.0)
     return select(x >= 0.0, e.const(1.0), e) / (e + 1.0)
 
 

@@ -233,6 +233,16 @@ def test_powers_of_two_scale_by_one_instruction_where_there_is_one() -> None:
             assert apply("exp(x)", x).tobytes() == apply("exp(x)", x, target=Target.named(target)).tobytes()
 
 
+@pytest.mark.skipif(not X86, reason="targets of x86-64")
+def test_exponentials_of_bounded_arguments_are_not_clamped() -> None:
+    """erf's exponential lies between e**-20 and 1, erfc's between e**-106 and 1: neither end has to be looked for."""
+    signature = KernelSignature((Param("in_x", "float32"), Param("out", "float32")))
+    text = {n: kernel_assembly(elementwise_source(f"{n}(x)", 1), signature, Target.named("avx2")) for n in ("exp", "erf", "erfc")}
+    assert "vmaxps" in text["exp"] and "vmaxps" not in text["erf"] + text["erfc"]
+    halves = "vpsrad"  # of the exponent: one factor may be denormal
+    assert halves in text["exp"] and halves in text["erfc"] and halves not in text["erf"]
+
+
 def test_reductions_are_the_only_reassociated_ops() -> None:
     source = (
         "def kernel(begin, end, x, out):\n    s = float32(0)\n    for i in range(begin, end):\n        s = {}\n    out[0] = s\n"
