@@ -8,7 +8,7 @@ Rough by intent: it must rank fusions and tile sizes, and every figure in it can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import gcd, log2, prod
 
@@ -46,7 +46,7 @@ from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
 from tiling.planning.work import Work, order_of, work_of
 
-__all__ = ["REACHED", "estimate", "estimate_phases", "least_seconds"]
+__all__ = ["REACHED", "estimate", "estimate_phases", "least_seconds", "least_sums"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
 BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length
@@ -115,6 +115,36 @@ def least_seconds(arithmetic: float, tasks: int, machine: Machine) -> float:
     waves = -(-tasks // threads)
     seconds = (arithmetic + TASK_SECONDS) * waves + (machine.launch_seconds if threads > 1 else CALL_SECONDS)
     return seconds * (1.0 + IMBALANCE / waves) if threads > 1 else seconds
+
+
+def fill(rows: int, depth: int) -> float:
+    """What part of the peak a block of so many rows reaches over `depth` steps of k, after which its sums are stored."""
+    return rows / (rows + 24.0 / max(1.0, depth / 8))
+
+
+def least_sums(whole: Contract, sizes: Sequence[int], begins: Callable[[int], bool], machine: Machine) -> float:
+    """How many sums would take as long at the peak as those of a task do at least, which makes so much of a contraction's result.
+
+    `whole` is the contraction in one task. A task has the same rows and columns, but fewer: of blocks in registers that are not
+    full it pays for all, unless it has all the rows there are (`_Phase._contract`). `begins` tells whether the columns of all
+    tasks begin with panels of some width.
+    """
+    shape, rows, columns = whole.value.shape, whole.row_dimensions, whole.column_dimension
+    item = whole.out.buffer.element.itemsize_bytes
+    lanes, everything = machine.lanes(item), float(prod(sizes))
+    if whole.kernel.along or whole.kernel.together > 1 or len(columns) != 1 or whole.n != shape[columns[0]]:
+        return everything
+    n, m = sizes[columns[0]], prod([sizes[k] for k in rows])
+    if m < 2 or n < 2 or (n % lanes and n <= 2 * lanes):
+        return everything  # other dimensions may be rows and columns then
+    most, width = widest = machine.micro_tile(item, n)
+    while width >= lanes and not begins(width):
+        width //= 2
+    most, width = machine.micro_tile(item, width) if lanes <= width < widest[1] else widest
+    if width // 2 >= 2 * lanes and any(1 < sizes[k] == shape[k] <= machine.vector_registers for k in rows):
+        return everything  # a run of rows may be one block, as high as it is
+    full = m * -(-n // lanes) * lanes if m == prod([shape[k] for k in rows]) else -(-m // most) * most * -(-n // width) * width
+    return full / fill(most, whole.depth) * everything / (m * n)
 
 
 def _one_by_one(step: Ordering | Scatter | Selection) -> float:
@@ -385,8 +415,7 @@ class _Phase:
             sums = sums_in_blocks(c.m, c.n, c.rows, c.columns, m.lanes(item))
         # A short row block loads and stores its accumulators often; a small one cannot hide latencies.
         block_depth = min(c.depth, c.k_block * (c.depth // c.k))
-        fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
-        seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * REACHED * fill * self._products(c))
+        seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * REACHED * fill(c.rows, block_depth) * self._products(c))
         if c.n <= m.lanes(item) and not c.kernel.along:
             seconds *= NARROW  # each product loads its row's element: columns side by side would share it
         traffic = self._touch(c.left.buffer, self._left_elems(c), self._moved(c, c.left))
