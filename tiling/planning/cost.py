@@ -8,13 +8,13 @@ Rough by intent: it must rank fusions and tile sizes, and every figure in it can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import gcd, log2, prod
 
 from hlo.module import Value
 from indexing.expr import Expr, Var
-from tiling.contract.register_blocks import sums_in_blocks
+from tiling.contract.register_blocks import fill, sums_in_blocks
 from tiling.cost_model import Estimate, model_of
 from tiling.elements.folds import has_own_body
 from tiling.loops.accesses import buffers_by_value
@@ -46,7 +46,7 @@ from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
 from tiling.planning.work import Work, order_of, work_of
 
-__all__ = ["REACHED", "estimate", "estimate_phases", "least_seconds", "least_sums"]
+__all__ = ["REACHED", "estimate", "estimate_phases", "least_seconds"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
 BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length
@@ -115,36 +115,6 @@ def least_seconds(arithmetic: float, tasks: int, machine: Machine) -> float:
     waves = -(-tasks // threads)
     seconds = (arithmetic + TASK_SECONDS) * waves + (machine.launch_seconds if threads > 1 else CALL_SECONDS)
     return seconds * (1.0 + IMBALANCE / waves) if threads > 1 else seconds
-
-
-def fill(rows: int, depth: int) -> float:
-    """What part of the peak a block of so many rows reaches over `depth` steps of k, after which its sums are stored."""
-    return rows / (rows + 24.0 / max(1.0, depth / 8))
-
-
-def least_sums(whole: Contract, sizes: Sequence[int], begins: Callable[[int], bool], machine: Machine) -> float:
-    """How many sums would take as long at the peak as those of a task do at least, which makes so much of a contraction's result.
-
-    `whole` is the contraction in one task. A task has the same rows and columns, but fewer: of blocks in registers that are not
-    full it pays for all, unless it has all the rows there are (`_Phase._contract`). `begins` tells whether the columns of all
-    tasks begin with panels of some width.
-    """
-    shape, rows, columns = whole.value.shape, whole.row_dimensions, whole.column_dimension
-    item = whole.out.buffer.element.itemsize_bytes
-    lanes, everything = machine.lanes(item), float(prod(sizes))
-    if whole.kernel.along or whole.kernel.together > 1 or len(columns) != 1 or whole.n != shape[columns[0]]:
-        return everything
-    n, m = sizes[columns[0]], prod([sizes[k] for k in rows])
-    if m < 2 or n < 2 or (n % lanes and n <= 2 * lanes):
-        return everything  # other dimensions may be rows and columns then
-    most, width = widest = machine.micro_tile(item, n)
-    while width >= lanes and not begins(width):
-        width //= 2
-    most, width = machine.micro_tile(item, width) if lanes <= width < widest[1] else widest
-    if width // 2 >= 2 * lanes and any(1 < sizes[k] == shape[k] <= machine.vector_registers for k in rows):
-        return everything  # a run of rows may be one block, as high as it is
-    full = m * -(-n // lanes) * lanes if m == prod([shape[k] for k in rows]) else -(-m // most) * most * -(-n // width) * width
-    return full / fill(most, whole.depth) * everything / (m * n)
 
 
 def _one_by_one(step: Ordering | Scatter | Selection) -> float:

@@ -22,6 +22,7 @@ import numpy as np
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Const, Interval, Var, simplify
+from tiling.contract.register_blocks import least_sums
 from tiling.cost_model import Estimate
 from tiling.elements.folds import has_own_body
 from tiling.loops.affine import address, linear, steps_along
@@ -38,7 +39,7 @@ from tiling.machine import Machine
 from tiling.passes.split_fold import LEAST_ELEMS
 from tiling.passes.tighten_bounds import sums_element
 from tiling.passes.turn_tiles import LEAST_SIDE, layout_of_turned
-from tiling.planning.cost import REACHED, estimate_phases, least_seconds, least_sums
+from tiling.planning.cost import REACHED, estimate_phases, least_seconds
 from tiling.planning.work import Access, Part, Work, join_all, order_of, work_of
 from tiling.routines.table import routine_of
 
