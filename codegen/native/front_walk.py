@@ -33,7 +33,7 @@ from codegen.kernel.typed import (
     Variable,
     typed,
 )
-from codegen.lib.operators import rule_of, signature_of
+from codegen.lib.operators import OPERATORS, rule_of, signature_of
 from codegen.lib.register import CONTEXT
 from codegen.native.loop_marks import marks, with_nodes
 
@@ -69,15 +69,19 @@ class _Walk:
     """The state of one walk: where code goes, where the variables are."""
 
     def __init__(
-        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[], None], loop_marks: dict[Any, str]
+        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[], None], loop_marks: dict[int, str]
     ) -> None:  # fmt: skip
         self.given, self.kinds, self.builder = given, kinds, builder
         self.frame = ir.IRBuilder(builder.block)
         self.epilogue = epilogue
         self.places: dict[str, Any] = {}  # of the variables, in the frame
-        self.marks = loop_marks  # of loops
+        self.marks = loop_marks  # of loops, by their `id`
         self.marked = 0  # loops
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
+        self.integers: dict[Constant, Any] = {}
+        self.here: Any = None  # the block in which these were computed: variables' values, and results of operators
+        self.read: dict[str, Any] = {}
+        self.made: dict[tuple[Any, ...], tuple[Any, Sequence[Any]]] = {}
 
     def function(self, body: Sequence[TypedStatement]) -> None:
         start = self.builder.append_basic_block("body")
@@ -150,7 +154,7 @@ class _Walk:
         b.store(b.sub(now, ir.Constant(_I64, 1), flags=["nsw"]), left)
         b.store(b.add(value, ir.Constant(_I64, s.step)), place)
         self.assign(s.variable, value)
-        self.inside(s.body, head, after, self.marks.get(s, ""))
+        self.inside(s.body, head, after, self.marks.get(id(s), ""))
 
     def inside(self, statements: Iterable[TypedStatement], again: Any, after: Any, mark: str = "") -> None:
         """The body of a loop, and what comes after."""
@@ -182,6 +186,7 @@ class _Walk:
             place = self.places[name] = self.room(kind, name)
             self.frame.store(kind(None), place)
         self.builder.store(value, place)
+        self.read.pop(name, None)
 
     # ------------------------------------------------------------ expressions
 
@@ -190,7 +195,26 @@ class _Walk:
         return _EXPRESSIONS[type(e)](self, e)
 
     def of_constant(self, e: Constant) -> Any:
-        return ir.Constant(CONTEXT.get_value_type(types.unliteral(e.kind)), e.value)
+        known = self.integers.get(e) if isinstance(e.value, int) else None
+        if known is None:
+            known = ir.Constant(CONTEXT.get_value_type(types.unliteral(e.kind)), e.value)
+            if isinstance(e.value, int):
+                self.integers[e] = known
+        return known
+
+    def of_variable(self, e: Variable) -> Any:
+        self.look()
+        known = self.read.get(e.name)
+        if known is None:
+            known = self.read[e.name] = self.builder.load(self.places[e.name])
+        return known
+
+    def look(self) -> None:
+        """Forgets what was computed in another block: this one may be reached without it."""
+        if self.builder.block is not self.here:
+            self.here = self.builder.block
+            self.read.clear()
+            self.made.clear()
 
     def of_link(self, e: Link) -> Any:
         def compared(left: tuple[Any, Any]) -> Iterator[Any]:
@@ -227,19 +251,36 @@ class _Walk:
         return self.apply(e.function, e.signature, [(v, x.kind) for v, x in zip(values, e.operands, strict=True)])
 
     def apply(self, function: Any, signature: Any, operands: Sequence[tuple[Any, Any]]) -> Any:
-        """What the rule of ``function`` makes of operands (value, type)."""
+        """What the rule of ``function`` makes of operands (value, type).
+
+        What an operator of Python makes of the same values is computed once in a block. The addresses of a window differ in
+        their last term: LLVM would find that, too, in a text of twice the length, which takes longer to write than to compile.
+        """
         rule = rule_of(function)
         assert rule is not None, "it has been typed"
         values = [self.cast(v, k, wanted) for (v, k), wanted in zip(operands, signature.args, strict=True)]
-        return rule.lower(CONTEXT, self.builder, signature, values)
+        if OPERATORS.get(function) is not rule:
+            return rule.lower(CONTEXT, self.builder, signature, values)
+        return self.once((id(signature), function), values, lambda: rule.lower(CONTEXT, self.builder, signature, values))
 
     def cast(self, value: Any, kind: Any, wanted: Any) -> Any:
-        if kind is wanted:
+        if kind is wanted or types.unliteral(kind) == types.unliteral(wanted):
             return value
         try:
-            return CONTEXT.cast(self.builder, value, kind, wanted)
+            return self.once((kind, wanted), (value,), lambda: CONTEXT.cast(self.builder, value, kind, wanted))
         except TypeError as reason:
             raise NotStructured(str(reason)) from None
+
+    def once(self, what: tuple[Any, ...], values: Sequence[Any], make: Callable[[], Any]) -> Any:
+        """What ``make`` gives for LLVM's values, which are compared by identity; it has no effect."""
+        self.look()
+        key = (*what, *map(id, values))
+        known = self.made.get(key)
+        if known is None:
+            made = make()
+            self.look()  # a rule may have gone on in another block
+            known = self.made[key] = made, values  # values that are gone would leave their identity to others
+        return known[0]
 
 
 _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {
@@ -249,5 +290,5 @@ _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {
 _EXPRESSIONS: dict[type, Callable[[_Walk, Any], Any]] = {
     Constant: _Walk.of_constant, Apply: _Walk.of_apply, First: _Walk.of_first, Link: _Walk.of_link,
     Argument: lambda walk, e: walk.given[e.name],
-    Variable: lambda walk, e: walk.builder.load(walk.places[e.name]),
+    Variable: _Walk.of_variable,
 }  # fmt: skip

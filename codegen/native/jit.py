@@ -188,10 +188,18 @@ def compile_kernel(source: str | Kernel, signature: KernelSignature, target: Tar
     Raises SyntaxError or numba's errors for source that does not compile, and ValueError for an argument list that is not
     the signature's.
     """
-    target = target or default_target()
+    return _compiled(_job(source, signature, target or default_target()))
+
+
+def _job(source: str | Kernel, signature: KernelSignature, target: Target) -> workers.Job:
+    """What a kernel's compilation needs to know; its source is put down for people."""
     text, kernel = _both(source)
-    key = _key(text, kernel, signature, target)
-    path = object_cache.write_source(text)
+    return workers.Job(_key(text, kernel, signature, target), text, object_cache.write_source(text), signature, target, kernel)
+
+
+def _compiled(job: workers.Job) -> CompiledKernel:
+    """`compile_kernel` of a job."""
+    key = job.key
     with _lock:
         loaded = _kernels.get(key)
         if loaded is not None:
@@ -203,7 +211,7 @@ def compile_kernel(source: str | Kernel, signature: KernelSignature, target: Tar
                 loaded = _kernels.get(key)
             try:
                 if loaded is None:
-                    loaded = _obtain(workers.Job(key, text, path, signature, target, kernel))
+                    loaded = _obtain(job)
                     with _lock:
                         _kernels[key] = loaded
                         _recent.append(loaded)
@@ -211,7 +219,7 @@ def compile_kernel(source: str | Kernel, signature: KernelSignature, target: Tar
                 with _lock:
                     _building.pop(key, None)
     assert loaded is not None
-    return CompiledKernel(key, text, path, signature, target, loaded.address(_symbol(key)), loaded)
+    return CompiledKernel(key, job.source, job.path, job.signature, job.target, loaded.address(_symbol(key)), loaded)
 
 
 def kept_kernel(key: str, signature: KernelSignature, target: Target) -> CompiledKernel | None:
@@ -238,12 +246,11 @@ def compile_kernels(
 ) -> list[CompiledKernel]:
     """``compile_kernel`` of each, identical ones once; much work is shared by several processes (`codegen.native.workers`)."""
     target = target or default_target()
+    wanted = [_job(source, signature, target) for source, signature in kernels]
     missing: dict[str, workers.Job] = {}
-    for source, signature in kernels:
-        text, kernel = _both(source)
-        key = _key(text, kernel, signature, target)
-        if key not in _kernels and key not in missing and not object_cache.has(key):
-            missing[key] = workers.Job(key, text, object_cache.write_source(text), signature, target, kernel)
+    for job in wanted:
+        if job.key not in _kernels and job.key not in missing and not object_cache.has(job.key):
+            missing[job.key] = job
     jobs = list(missing.values())
     helpers = workers.helpers_for(jobs)
     if helpers:
@@ -263,7 +270,7 @@ def compile_kernels(
             progress.done()
 
         def own(job: workers.Job) -> None:
-            held.append(compile_kernel(job.kernel or job.source, job.signature, job.target)._loaded)
+            held.append(_compiled(job)._loaded)
             progress.done()
 
         with compiling:
@@ -278,11 +285,11 @@ def compile_kernels(
         stats.compile_seconds = before + time.perf_counter() - started
         with _lock:
             stats.memory_hits -= len(jobs)  # what follows finds them there
-    progress = Progress(len(kernels))
+    progress = Progress(len(wanted))
     found = []
     try:
-        for source, signature in kernels:
-            found.append(compile_kernel(source, signature, target))
+        for job in wanted:
+            found.append(_compiled(job))
             progress.done()
     finally:
         progress.end()

@@ -121,8 +121,8 @@ class Lowering(Placing):
         mine = [p for p in self.plans if not p.late and p.part is None]
         return any(prod(s.size for s in p.box or ()) * tasks > most * p.stage.values[0].tensor.size_elems for p in mine)
 
-    def boxes(self) -> dict[Stage, int] | None:
-        """How many elements a task computes of each stage, as maps alone tell.
+    def boxes(self) -> dict[Stage, tuple[int, ...]] | None:
+        """The sizes of what a task computes of each stage, as maps alone tell.
 
         None for routines, and where not all stages are computed for the root. Raises LookupError for a stage that nothing reads.
         """
@@ -135,7 +135,7 @@ class Lowering(Placing):
         self.plans = core
         for plan in reversed(core):
             self.spread(plan)
-        return {p.stage: prod(s.size for s in p.box or ()) for p in self.plans}
+        return {p.stage: tuple([s.size for s in p.box or ()]) for p in self.plans}
 
     def touched(self) -> list[Buffer]:
         """What the fusion reads from memory and writes there, as its schedule has it."""

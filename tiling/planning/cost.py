@@ -14,7 +14,7 @@ from math import gcd, log2, prod
 
 from hlo.module import Value
 from indexing.expr import Expr, Var
-from tiling.contract.register_blocks import sums_in_blocks
+from tiling.contract.register_blocks import fill, sums_in_blocks
 from tiling.cost_model import Estimate, model_of
 from tiling.elements.folds import has_own_body
 from tiling.loops.accesses import buffers_by_value
@@ -385,8 +385,7 @@ class _Phase:
             sums = sums_in_blocks(c.m, c.n, c.rows, c.columns, m.lanes(item))
         # A short row block loads and stores its accumulators often; a small one cannot hide latencies.
         block_depth = min(c.depth, c.k_block * (c.depth // c.k))
-        fill = (c.rows * c.columns) / (c.rows * c.columns + 24.0 * c.columns / max(1, block_depth / 8))
-        seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * REACHED * fill * self._products(c))
+        seconds = 2.0 * sums * c.depth / (m.peak_flops(item) * REACHED * fill(c.rows, block_depth) * self._products(c))
         if c.n <= m.lanes(item) and not c.kernel.along:
             seconds *= NARROW  # each product loads its row's element: columns side by side would share it
         traffic = self._touch(c.left.buffer, self._left_elems(c), self._moved(c, c.left))

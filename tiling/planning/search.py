@@ -172,7 +172,7 @@ def _ranked(
     tried.free = free
     worth = [*_candidates(whole, stages, shape, free, machine, thorough, names.is_lean), *_turned(whole, shape, free)]
     worth = [sizes for sizes in dict.fromkeys(worth) if sizes != tuple(shape)]  # that is the whole, which was the first
-    floors = _floors(worth, stages, stored, machine, names) if contractions and judge is weigh else {}
+    floors = _floors(worth, whole, stages, stored, machine, names) if contractions and judge is weigh else {}
     made: dict[tuple[int, ...], Candidate | Weighed | None] = {}
     least = found[0].estimate.seconds
     for sizes in sorted(worth, key=lambda x: floors.get(x, 0.0)):
@@ -191,12 +191,14 @@ def _ranked(
 
 
 def _floors(
-    worth: Sequence[tuple[int, ...]], stages: Sequence[Stage], stored: frozenset[Value], machine: Machine, names: Names
+    worth: Sequence[tuple[int, ...]], whole: Sketch | Schedule, stages: Sequence[Stage], stored: frozenset[Value],
+    machine: Machine, names: Names,
 ) -> dict[tuple[int, ...], float]:
     """What each of these sizes takes at least, for the CPU's model of loops after all passes."""
     if skipped() or model_of(machine) is not None or len(worth) < 2:
         return {}
-    return {sizes: floor(FusionRequest(tuple(stages), stored, sizes), machine, names) for sizes in worth}
+    known = whole if isinstance(whole, Sketch) else None
+    return {sizes: floor(FusionRequest(tuple(stages), stored, sizes), machine, names, known) for sizes in worth}
 
 
 def _read_elems(stages: Sequence[Stage]) -> int:

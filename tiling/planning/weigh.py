@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from hlo.module import Value
 from hlo.registry import Fold, SumOfProducts
-from indexing.expr import Const, Interval, Var
+from indexing.expr import Const, Interval, Var, simplify
+from tiling.contract.register_blocks import least_sums
 from tiling.cost_model import Estimate
 from tiling.elements.folds import has_own_body
 from tiling.loops.affine import address, linear, steps_along
+from tiling.loops.domains.box import Box
 from tiling.loops.element_ir import Load
 from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
 from tiling.loops.names import Names
@@ -87,35 +90,47 @@ def sketch(request: FusionRequest, machine: Machine, names: Names) -> Sketch | N
     return _Weighing(request, machine, names).sketch()
 
 
-def floor(request: FusionRequest, machine: Machine, names: Names) -> float:
+def floor(request: FusionRequest, machine: Machine, names: Names, whole: Sketch | None = None) -> float:
     """Seconds that no schedule of a request can beat: what its products take at the peak, in whole tasks.
 
-    Found from the boxes that index maps alone give. 0 where masks may leave products out, or where maps do not tell.
+    Found from the boxes that index maps alone give. 0 where masks may leave products out, or where maps do not tell. `whole` is
+    the fusion in one task: rows and columns of its contractions are the same dimensions in any tiles, and what is left of a
+    block of registers takes as long as the block.
     """
     try:
-        return _Weighing(request, machine, names).floor()
+        return _Weighing(request, machine, names).floor(() if whole is None else whole.contracts)
     except LookupError:
         return 0.0
 
 
 class _Weighing(Lowering):
-    def floor(self) -> float:
-        """`floor` of this request. Raises LookupError where nothing reads a member."""
-        boxes = self.boxes()
+    def floor(self, known: Sequence[Contract] = ()) -> float:
+        """`floor` of this request, whose fusion has these contractions. Raises LookupError where nothing reads a member."""
+        boxes = self.boxes()  # of the members, in their order
         limits = self.names.limits.get(tuple(p.stage for p in self.plans))
         if boxes is None or (isinstance(limits, dict) and any(x is not None for x in limits.values())):
             return 0.0
         m, seconds = self.machine, 0.0
-        for stage, size in boxes.items():
-            types = {v.tensor.dtype for v in (*stage.op.operands, *stage.values)}
-            if not isinstance(stage.op.definition.semantics, SumOfProducts) or not types <= PEAK_TYPES:
+        products = [s for s in boxes if isinstance(s.op.definition.semantics, SumOfProducts)]
+        each: Sequence[Contract | None] = known if len(known) == len(products) else [None] * len(products)
+        for stage, whole in zip(products, each, strict=True):
+            if not {v.tensor.dtype for v in (*stage.op.operands, *stage.values)} <= PEAK_TYPES:
                 continue
-            item = stage.values[0].tensor.dtype.itemsize
-            # By a micro-kernel, or in plain loops: a multiplication and an addition of whole vectors.
-            each = min(2.0 / (m.peak_flops(item) * REACHED), 1.0 / (m.lanes(item) * m.hertz))
+            value, sizes = stage.values[0], boxes[stage]
+            item, size = value.tensor.dtype.itemsize, prod(sizes)
             depth = prod(r.interval.size for _, found in self.maps(stage)[:1] for r in found.ranges)
-            seconds += size * depth * each
+            is_its = whole is not None and whole.depth == depth and whole.value.shape == value.shape
+            sums = float(size)
+            if is_its and whole is not None:
+                box = next(p.box or () for p in self.plans if p.stage is stage)
+                sums = least_sums(whole, sizes, partial(self._begins, whole, box), m)
+            # By a micro-kernel, or in plain loops: a multiplication and an addition of whole vectors.
+            seconds += depth * min(2.0 * sums / (m.peak_flops(item) * REACHED), size / (m.lanes(item) * m.hertz))
         return least_seconds(seconds, prod(n for _, n in self.tiles), m)
+
+    def _begins(self, whole: Contract, box: Box, width: int) -> bool:
+        """Whether a task's columns of a contraction begin with a panel of this width."""
+        return all(simplify(box[k].lower % width, self.ranges) is Const(0) for k in whole.column_dimension)
 
     def sketch(self) -> Sketch | None:
         others = self.place()

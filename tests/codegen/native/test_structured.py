@@ -49,6 +49,15 @@ BODIES = {
     "an early return": "y[t] = x[t]\n        if t == 5:\n            return",
     "a number of two types": "v = 1\n        v = 0.5 * x[t]\n        y[t] = to_int64(v)",
     "a step known at run time": "s = 0\n        for k in range(0, 20, t + 1):\n            s += k\n        y[t] = s",
+    "a variable that changes between two reads": (
+        "s = x[t]\n        y[t] = s + 1\n        s = s * 2\n        y[t] += (s + 1) * 100"
+    ),
+    "the same sum before, in and after a branch": (
+        "y[t] = 0\n        if x[t] + t > 9:\n            y[t] = x[t] + t\n        y[t] += (x[t] + t) * 10"
+    ),
+    "the same sum in every turn of a loop": (
+        "s = 0\n        for k in range(5):\n            s += k + t\n            y[t] = (k + t) * (s + k)"
+    ),
     "a range backwards": "s = 0\n        for k in range(9, t, -2):\n            s = s * 2 + k\n        y[t] = s",
 }
 NEEDS_NUMBA = {"a number of two types", "a step known at run time"}
@@ -133,3 +142,10 @@ def test_a_name_that_the_library_has_not_is_said_with_its_line(body: str, name: 
     with pytest.raises(NameError, match=rf":3: expected a name of codegen.lib.NAMESPACE, found '{name}'"):
         compile_kernel(_source(body), _signature())
     assert numba_calls
+
+
+def test_what_operators_make_of_the_same_values_is_computed_once_in_a_block() -> None:
+    body = "y[t] = x[3 * t + 1] + x[3 * t + 2]\n        if t > 4:\n            y[3 * t] = 7"
+    text = jit.kernel_ir(_source(body), _signature(), optimised=False)
+    products = [line for line in text.splitlines() if " mul " in line]
+    assert len(products) == 2, "one before the branch, one in it"
