@@ -14,8 +14,7 @@ from hlo.builder import Builder, type_of
 from hlo.registry import Elementwise, OpDefinition, definitions
 from hlo.types import element_type
 from tiling.elements.folds import is_neutral
-from tiling.elements.scalar_functions import COMPARED, SCALAR_FUNCTIONS, Neutral, ScalarFunction, scalar_function
-from tiling.elements.span import Span
+from tiling.elements.scalar_functions import COMPARED, SCALAR_FUNCTIONS, Neutral, ScalarFunction, Span, scalar_function
 
 CHEAPER = {"fast_erf": "erf", "fast_tanh": "tanh"}  # formulas that no op has, and what they stand for
 FUNCTIONS: dict[str, list[OpDefinition]] = {}

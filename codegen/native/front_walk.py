@@ -108,9 +108,6 @@ class _Walk:
                 return  # what follows a jump
             _STATEMENTS[type(s)](self, s)
 
-    def do_set(self, s: Set) -> None:
-        self.assign(s.name, self.value(s.value))
-
     def do_test(self, s: Test) -> None:
         test = self.value(s.test)
         then, after = self.builder.append_basic_block("then"), self.builder.append_basic_block("after")
@@ -173,12 +170,6 @@ class _Walk:
         if not self.builder.block.is_terminated:
             self.builder.branch(block)
 
-    def do_continue(self, s: Continue) -> None:
-        self.builder.branch(self.loops[-1][0])
-
-    def do_break(self, s: Break) -> None:
-        self.builder.branch(self.loops[-1][1])
-
     def assign(self, name: str, value: Any) -> None:
         place = self.places.get(name)
         if place is None:
@@ -224,9 +215,6 @@ class _Walk:
                 left = right
 
         return self.chain(compared((self.value(e.first), e.first.kind)), len(e.links), stop=False)
-
-    def of_first(self, e: First) -> Any:
-        return self.chain((self.value(x) for x in e.operands), len(e.operands), e.stop)
 
     def chain(self, bits: Iterable[Any], count: int, stop: bool) -> Any:
         """The first of ``count`` bits that is ``stop``, or the last: what comes after is not computed."""
@@ -284,11 +272,16 @@ class _Walk:
 
 
 _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {
-    Set: _Walk.do_set, Apply: _Walk.of_apply, Loop: _Walk.do_loop, Meanwhile: _Walk.do_while, Test: _Walk.do_test,
-    Break: _Walk.do_break, Continue: _Walk.do_continue, Pass: lambda walk, s: None, Return: lambda walk, s: walk.leave(),
+    Apply: _Walk.of_apply, Loop: _Walk.do_loop, Meanwhile: _Walk.do_while, Test: _Walk.do_test,
+    Set: lambda walk, s: walk.assign(s.name, walk.value(s.value)),
+    Break: lambda walk, s: walk.builder.branch(walk.loops[-1][1]),
+    Continue: lambda walk, s: walk.builder.branch(walk.loops[-1][0]),
+    Pass: lambda walk, s: None, Return: lambda walk, s: walk.leave(),
 }  # fmt: skip
 _EXPRESSIONS: dict[type, Callable[[_Walk, Any], Any]] = {
-    Constant: _Walk.of_constant, Apply: _Walk.of_apply, First: _Walk.of_first, Link: _Walk.of_link,
+    Apply: _Walk.of_apply, Link: _Walk.of_link,
+    Constant: _Walk.of_constant,
+    First: lambda walk, e: walk.chain(map(walk.value, e.operands), len(e.operands), e.stop),
     Argument: lambda walk, e: walk.given[e.name],
     Variable: _Walk.of_variable,
 }  # fmt: skip

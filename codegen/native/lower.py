@@ -18,6 +18,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from codegen.forks import compiling
+from codegen.kernel import types
 from codegen.kernel.ir import Kernel
 from codegen.kernel.straight import calls, calls_alone, has_program_loop, is_straight, packs_alone
 from codegen.native import interrupts, loop_marks, masked_stores, memory_hints, object_cache
@@ -58,9 +59,7 @@ def _process() -> Any:
 def is_provided(name: str) -> bool:
     """Whether the process has a function of this name that object code can call."""
     # the memory functions are checked like any other: musl and glibc both export them
-    if llvm.address_of_symbol(name):
-        return True
-    return hasattr(_process(), name)
+    return bool(llvm.address_of_symbol(name)) or hasattr(_process(), name)
 
 
 class LoadedObject:
@@ -236,7 +235,6 @@ def _lowered(
 
     Loops are marked where ``is_marked`` says so and it helps.
     """
-    from codegen.kernel import types
     from codegen.lib.buffer import Buf, use_scopes
     from codegen.lib.outline import collect
 
@@ -248,10 +246,7 @@ def _lowered(
     with compiling, use_target(target), use_scopes(scopes), outline:
         initialise()
         text = None if kernel is None else _lower_structured(kernel, arguments, signature, symbol, target, is_marked)
-        if text is None:
-            module = _lower_by_numba(source, filename, arguments, signature, symbol, target)
-        else:
-            module = parsed(text)
+        module = parsed(text) if text else _lower_by_numba(source, filename, arguments, signature, symbol, target)
     _internalise(module, symbol)
     return module, text or ""
 
@@ -313,7 +308,6 @@ def _entry(arguments: Sequence[Any], signature: KernelSignature, symbol: str, ta
     """(builder in the C entry ``symbol`` of a new module, the values of the kernel's arguments)."""
     from llvmlite import ir
 
-    from codegen.kernel import types
     from codegen.lib.register import CONTEXT
 
     i64, i8 = ir.IntType(64), ir.IntType(8)

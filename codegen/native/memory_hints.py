@@ -74,7 +74,6 @@ def ask_ahead(text: str, ahead: Mapping[str, int]) -> str:
 
 def _scope_lists(text: str, scopes: Sequence[str]) -> set[str]:
     """Names of the metadata lists that hold one of the scopes."""
-    nodes: set[str] = set()
-    for scope in scopes:
-        nodes |= set(re.findall(rf'^(!\d+) = !{{!"tilewright\.{re.escape(scope)}", ', text, re.MULTILINE))
+    names = "|".join(map(re.escape, scopes))
+    nodes = set(re.findall(rf'^(!\d+) = !{{!"tilewright\.(?:{names})", ', text, re.MULTILINE))
     return {name for name, node in re.findall(r"^(!\d+) = !\{(!\d+)\}$", text, re.MULTILINE) if node in nodes}

@@ -113,7 +113,7 @@ def _bounded(name: str, neutral: float | None) -> FoldSource:
     """A maximum or minimum of floats by three bounds of their bits: one instruction each, none waits for another.
 
     max = the largest signed integer where one is >= 0, else the least unsigned one; a NaN where a bound lies beyond infinity's.
-    Given what each of the first two bounds reads, those alone are updated (`codegen.source.two_looks`).
+    Given what each of the first two bounds reads, those alone are updated (`codegen.source.nest`).
     """
 
     def update(accumulators: Sequence[str], values: Sequence[str], bounds: Sequence[tuple[str, str]]) -> list[str]:

@@ -10,11 +10,10 @@ from codegen.source.fold import FoldSource, fold_source
 from codegen.source.phase import PhaseWriter
 from codegen.source.rows import joined, rows_of
 from codegen.source.scan import scan_body
-from codegen.source.two_looks import read_again, second_look
 from codegen.source.values import ValueWriter
 from codegen.source.writer import NotCompilable, Writer
 from hlo.errors import Declined
-from tiling.loops.element_ir import Node, node_variables
+from tiling.loops.element_ir import Load, Node, node_variables
 from tiling.loops.ir import FoldStep, LoopKind, Nest, Segment
 
 __all__ = ["NestEmitter"]
@@ -98,9 +97,24 @@ class NestEmitter(ValueWriter):
         names = [self.phase.fresh("a") for _ in f.values for _ in range(source.parts)]
         self.lines[self.first] += self._starts(f, source, names, at)
         if f.looks_twice:
-            self.after[self.first] += second_look(self, f, source, names, self.first)
+            self.after[self.first] += self._second_look(f, source, names)
         self.after[self.first] += [f"{b} = {a}" for b, a in zip(at, source.finish(names), strict=True)]
         return names
+
+    def _second_look(self, f: FoldStep, source: FoldSource, accumulators: list[str]) -> list[str]:
+        """The lines after the loops over a row: the loops once more, for the bound of a maximum or minimum that was left out."""
+        assert source.unsure is not None and source.look_again is not None
+        out = Writer([f"if {source.unsure(accumulators)}:"], 1)
+        for loop in self.nest.loops[self.first :]:
+            self.open(out, loop, loop.lower, loop.upper)
+        out.extend(source.look_again(accumulators, self._again(f.nodes[0])))
+        return out.lines
+
+    def _again(self, node: Node) -> str:
+        """The element that `node` loads, through another name of its buffer."""
+        assert isinstance(node, Load)
+        buffer = self.phase.buffer_of(node)
+        return f"{self.phase.view(buffer)}[{self.phase.address(buffer, node.index)}]"
 
     def _starts(self, f: FoldStep, source: FoldSource, targets: Sequence[str], at: Sequence[str]) -> list[str]:
         """The lines that give a fold's running results what they begin with: what lies at its places where it is carried."""
@@ -129,7 +143,7 @@ class NestEmitter(ValueWriter):
             return
         values = [self.number(n, self.depth) for n in nodes]
         if f.looks_twice:
-            values.append(read_again(self, nodes[0]))
+            values.append(self._again(nodes[0]))
         if self.rows > 1:
             if not source.word:
                 raise NotCompilable(f"nothing puts {self.rows} rows together before {f.op.name} folds them")

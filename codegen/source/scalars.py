@@ -33,15 +33,10 @@ __all__ = [
 
 ScalarRule = Callable[[Op, Sequence[str], Sequence[ElementType]], "str | Declined"]
 
-NUMBERS = {
-    "i1": "bool", "f16": "float32", "bf16": "float32", "i2": "int8", "i4": "int8", "ui2": "uint8", "ui4": "uint8",
-}  # fmt: skip
-"""Element types whose values are computed in another type than they are stored in; floats of a byte and less: float32."""
-
-
 _NUMBER_TYPES = {
-    e.name: "float32" if e.is_float and e.bits <= 8 else NUMBERS.get(e.name, e.dtype.name) for e in ELEMENT_TYPES.values()
-}
+    **{e.name: "float32" if e.is_float and e.bits <= 16 else e.dtype.name for e in ELEMENT_TYPES.values()},
+    "i1": "bool", "i2": "int8", "i4": "int8", "ui2": "uint8", "ui4": "uint8",
+}  # fmt: skip
 
 
 def number_type(element: ElementType) -> str:
@@ -54,6 +49,10 @@ def number_type(element: ElementType) -> str:
 INTEGER, BYTE, HALF = "integers of less than a byte", "floats of a byte and less", "f16 and bf16"
 NARROW = frozenset({INTEGER, BYTE, HALF})
 """The kinds of types that are computed in wider ones."""
+_KINDS_OF_NARROW = {
+    e.name: INTEGER if e.is_integer else BYTE if e.bits <= 8 else HALF
+    for e in ELEMENT_TYPES.values() if (e.is_integer and e.bits < 8) or (e.is_float and e.bits <= 16)
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,8 @@ def is_rounded(function: str, element: ElementType, excess: bool = False) -> boo
     With `excess` precision bf16 is not: it has the range of f32, so that the more precise value between two ops is never another
     one in kind.
     """
-    stays_in = SCALAR_CODE[function].stays_in
-    if element.is_integer:
-        return element.bits < 8 and INTEGER not in stays_in
-    if element.is_float and element.bits <= 8:
-        return BYTE not in stays_in
-    return (element.name == "f16" or (element.name == "bf16" and not excess)) and HALF not in stays_in
+    kind = _KINDS_OF_NARROW.get(element.name)
+    return kind is not None and kind not in SCALAR_CODE[function].stays_in and not (excess and element.name == "bf16")
 
 
 def rounding(element: ElementType) -> str:
@@ -129,14 +124,10 @@ _KINDS: dict[str, Callable[[ElementType], bool]] = {
     "of_complex": lambda e: e.is_complex,
 }
 
-_DIRECTIONS = {"EQ": "eq", "NE": "ne", "GE": "ge", "GT": "gt", "LE": "le", "LT": "lt"}
-
-
 def _compare(op: Op, args: Sequence[str], types: Sequence[ElementType]) -> str:
-    word = _DIRECTIONS[op.attr("comparison_direction")]
     if op.attr("compare_type") == "TOTALORDER" and types[0].is_float:
         args = [order_key_source(a, types[0]) for a in args]
-    return f"{word}({args[0]}, {args[1]})"
+    return f"{op.attr('comparison_direction').lower()}({args[0]}, {args[1]})"
 
 
 def order_key_source(value: str, element: ElementType) -> str:
@@ -342,9 +333,8 @@ def scalar_source(
     except TilewrightError:
         raise
     except Exception as e:
-        fault = operands_fault(function, len(args))
-        what = fault or f"its row of SCALAR_CODE for {function!r}, of {len(args)} operands: {type(e).__name__}: {e}"
-        raise DefinitionError(f"{op.name}: {what}", op.location) from e
+        row = f"its row of SCALAR_CODE for {function!r}, of {len(args)} operands: {type(e).__name__}: {e}"
+        raise DefinitionError(f"{op.name}: {operands_fault(function, len(args)) or row}", op.location) from e
     element = op.results[0].tensor.element
     if not isinstance(text, str) or not isinstance(element, ElementType):
         return text
@@ -361,8 +351,5 @@ def constant_source(value: object, element: ElementType) -> str:
     if element.is_complex:
         z = complex(value)  # type: ignore[call-overload]
         return f"make_complex({constant_source(z.real, element.real)}, {constant_source(z.imag, element.real)})"
-    if element.is_integer:
-        return f"{number_type(element)}({int(value)})"  # type: ignore[call-overload]
-    number = float(value)  # type: ignore[arg-type]
-    kind = "float64" if element.name == "f64" else "float32"
-    return f"{kind}({number!r})"
+    number = int(value) if element.is_integer else float(value)  # type: ignore[call-overload, arg-type]
+    return f"{number_type(element)}({number!r})"

@@ -20,10 +20,9 @@ def scan_body(emitter: ValueWriter, source: FoldSource) -> list[str]:
     nest, depth = emitter.nest, emitter.depth
     (fold,) = nest.folds
     innermost = nest.loops[-1].kind is LoopKind.SCAN
-    together = innermost and len(nest.loops) > 1
     body: list[str] = []
     emitter.lines[depth] = body
-    for f in rows_of(nest, fold, emitter.phase.schedule.ranges) if together else [fold]:
+    for f in rows_of(nest, fold, emitter.phase.schedule.ranges) if innermost and len(nest.loops) > 1 else [fold]:
         name = emitter.phase.fresh("a")
         emitter.use((*f.nodes, *f.inits))
         start = emitter.number(f.inits[0], depth - 1)

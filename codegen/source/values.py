@@ -175,8 +175,7 @@ class ValueWriter:
         row = Var(f"{rows.variable.name}_ahead")
         phase.variables[row] = phase.fresh("ahead")
         self.level_of[row] = level
-        last = phase.expr(rows.upper)
-        self.lines[level].append(f"{phase.name(row)} = min({phase.name(rows.variable)} + {ROWS_AHEAD}, {last})")
+        self.lines[level].append(f"{phase.name(row)} = min({phase.name(rows.variable)} + {ROWS_AHEAD}, {phase.expr(rows.upper)})")
         places: dict[Var, Expr] = {rows.variable: row, inner.variable: inner.lower}
         made = []
         for r in moving_places(nest, load):

@@ -272,6 +272,7 @@ def parents() -> dict[str, Schedule]:
         "short rows": _planned(more.SHORT_ROWS),
         "two scattered": _planned(more.TWO_SCATTERED),
         "shifted": _planned(more.SHIFTED),
+        "nearest": _planned(more.NEAREST),
         "tested": _planned(more.TESTED),
         "solved": _planned(more.SOLVED),
         "short floats": _planned(more.SHORT_FLOATS),

@@ -186,7 +186,7 @@ BEHAVIORS = (
             "tiling/values.py", "tiling/stages.py: _is_placed", "codegen/scalars.py", "tiling/sizes.py: weight_nodes",
         ),
         (
-            "tiling/elements/scalar_functions.py", "tiling/elements/span.py", "tiling/elements/ranges.py: -Order",
+            "tiling/elements/scalar_functions.py", "tiling/elements/ranges.py: -Order",
             "codegen/source/scalars.py", "tiling/planning/sizes.py: weight_nodes",
         ),
         ("tiling/elements/ranges.py: Order",),
@@ -202,7 +202,8 @@ BEHAVIORS = (
             "tiling/passes/prefetch_rows.py: -prefetch_rows_of_updates", "tiling/passes/read_rows_again.py",
             "tiling/passes/write_out_sums.py: -is_window_over_an_edge", "tiling/passes/collapse_loops.py",
             "tiling/passes/order_loops.py", "tiling/passes/merge_nests.py: -Skipping, -merged",
-            "codegen/source/values.py: ValueWriter._prefetch", "codegen/source/two_looks.py",
+            "codegen/source/values.py: ValueWriter._prefetch",
+            "codegen/source/nest.py: NestEmitter._second_look, NestEmitter._again",
         ),
         (
             "tiling/loops/marks.py", "tiling/passes/prefetch_rows.py: prefetch_rows_of_updates",
@@ -225,7 +226,7 @@ BEHAVIORS = (
             " -provide_interrupts, -prepare",
             "codegen/native/passes.py: -of_its_context, -run_named, -_run, -of_this_thread, -optimise_marked",
             "codegen/native/memory_hints.py", "codegen/source/writer.py", "codegen/call/program/whole_loops.py",
-            "codegen/source/emit.py", "codegen/source/nest.py",
+            "codegen/source/emit.py", "codegen/source/nest.py: -NestEmitter._second_look, -NestEmitter._again",
             "codegen/source/values.py: -ValueWriter._prefetch", "codegen/source/phase.py: -_short_names, -_scopes",
         ),
         (

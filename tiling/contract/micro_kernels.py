@@ -23,10 +23,9 @@ def lower_contraction(c: ContractionContext) -> LoweredContraction | None:
     names = [getattr(v.tensor.element, "name", "") for v in (*c.stage.op.operands, c.stage.values[0])]
     if len(names) != 3 or not c.depth or not all(x.extent for x in c.depth) or has_runtimes(c.nodes):
         return None
-    left, right, out = names
+    types = (names[0], names[1], names[2])
     found: list[tuple[float, Contraction]] = []
     for row in MICRO_KERNELS:
-        types = (left, right, out)
         sums = row.sums(types)
         if sums is not None and (row.kernel.adds or not c.goes_on):
             one = (AlongDepth if row.kernel.along else Contraction)(c, row, types, sums)

@@ -115,9 +115,7 @@ def window_tile(
     moving = {x.variable: x for x in local if x.extent > 1}
     groups = _groups(node, list(moving))
     read = next(iter(loads([node])), None)
-    if groups is None or read is None:
-        return None
-    if not any(len(g) > 1 for g in groups) or any(1 not in g.values() for g in groups):
+    if groups is None or read is None or max(map(len, groups), default=0) < 2 or any(1 not in g.values() for g in groups):
         return None
     memory = address(read.buffer or buffers[read.value], read.index, ranges)
     step_of = {v: abs(k) for v, k in memory.terms if isinstance(v, Var)}

@@ -348,7 +348,6 @@ class Packing(Roles):
 
     def _copied(self, tiles: Sequence[tuple[Var, int]], runs: Sequence[Loop], nest: Nest) -> Phase:
         """A copy row by row."""
-        few = prod(n for _, n in tiles) < FEW_PANELS and len(runs) > 1
-        shared = runs[: int(few)]
+        shared = runs[:1] if prod(n for _, n in tiles) < FEW_PANELS and len(runs) > 1 else ()
         loops = tuple(x for x in nest.loops if x not in shared)
         return Phase((*tiles, *((x.variable, x.extent) for x in shared)), (replace(nest, loops=loops),))

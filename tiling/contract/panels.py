@@ -94,9 +94,8 @@ class Contraction(Packing):
             places=apart.places if apart else (), element=apart.element if apart else (),
             asks_ahead=asks, column_block=self._column_block() if asks else 0,
         )  # fmt: skip
-        after = (apart.store,) if apart else ()
         whole = (self.given.nodes[0 if self.swapped else 1],) if right.fill or right.fill_block else ()
-        steps = (*right.fill, *left.fill, step, *after)
+        steps = (*right.fill, *left.fill, step, *((apart.store,) if apart else ()))
         return LoweredContraction(steps, tuple(self.new_buffers), tuple(self.prepass), self.bounded, whole)
 
     def _block(self) -> tuple[int, int]:

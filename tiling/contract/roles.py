@@ -127,12 +127,12 @@ class Roles:
         return False
 
     def _addressed(self) -> list[frozenset[Var]] | None:
-        """The variables that each factor reads, once the result's address has its base and steps; None where it has none."""
+        """The variables that each factor reads, once the result's address has its steps; None where it has none."""
         c, memo = self.c, dict[Node, frozenset[Var]]()
         found = linear(address(c.buffers[self.value], c.index, c.ranges), [x.variable for x in self.loops])
         if found is None:
             return None
-        self.out_base, self.out_steps = found[0], dict(zip((x.variable for x in self.loops), found[1], strict=True))
+        self.out_steps = dict(zip((x.variable for x in self.loops), found[1], strict=True))
         return [node_variables(n, memo) for n in c.nodes]
 
     def _chosen(self, one_row: bool = True) -> bool:
@@ -156,9 +156,8 @@ class Roles:
             # One row by a window that is read again and again: still better kept in registers than summed in memory.
             read = next(iter(loads([c.nodes[0 if swapped else 1]])), None)
             steps = {} if read is None else dict(address(self._buffer(read), read.index, c.ranges).terms)
-            if sum(x.extent > 1 for x in c.depth) < 2 or prod(x.extent for x in c.depth) < LEAST_WINDOW_DEPTH:
-                return False
-            if steps.get(n.variable) != 1:
+            is_deep = sum(x.extent > 1 for x in c.depth) > 1 and prod(x.extent for x in c.depth) >= LEAST_WINDOW_DEPTH
+            if not is_deep or steps.get(n.variable) != 1:
                 return False
             rows = [self._single("row")]
         if n.variable in self.members:

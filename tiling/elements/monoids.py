@@ -37,7 +37,6 @@ __all__ = ["Known", "is_rounded_each_step", "monoid_of"]
 Known = dict[Hashable, "Monoid | Declined"]
 """What was found before, by the fold's op and what its elements are."""
 
-RUNTIMES = Declined("what is folded lies at places known at run time")
 ROUNDED = Declined("each step is rounded to so few bits that the order counts")
 
 
@@ -59,7 +58,7 @@ def monoid_of(f: FoldStep, over: Sequence[Loop], ranges: Mapping[Var, Interval],
     ('add', 'TABLE', False)
     """
     if has_runtimes((*f.nodes, *f.inits)):
-        return RUNTIMES
+        return Declined("what is folded lies at places known at run time")
     places = tuple(k for k, n in enumerate(f.nodes) if len(over) == 1 and _is_place(n, over[0]))
     bounds = tuple(interval(n.expression, ranges) for n in f.nodes if isinstance(n, IndexNode))
     starts = tuple(n.value.tobytes() if isinstance(n, Scalar) else None for n in f.inits)

@@ -73,16 +73,16 @@ def by_cases(
 
 
 def _only_chooses(body: Block) -> bool:
-    for op in body.ops[:-1]:
-        semantics = op.definition.semantics
-        name = semantics.function if isinstance(semantics, Elementwise) else ""
-        if name == "compare":
-            if op.attr("comparison_direction") not in COMPARED or _is_total(op):
-                return False
-        elif name != "select" and not (name in LOGIC and all(_is_boolean(v) for v in op.operands)):
-            return False
     known = set(body.arguments) | {r for op in body.ops[:-1] for r in op.results}
-    return all(v in known for op in body.ops for v in op.operands)
+    return all(map(_chooses, body.ops[:-1])) and all(v in known for op in body.ops for v in op.operands)
+
+
+def _chooses(op: Op) -> bool:
+    semantics = op.definition.semantics
+    name = semantics.function if isinstance(semantics, Elementwise) else ""
+    if name == "compare":
+        return op.attr("comparison_direction") in COMPARED and not _is_total(op)
+    return name == "select" or (name in LOGIC and all(map(_is_boolean, op.operands)))
 
 
 def _is_total(op: Op) -> bool:
@@ -136,8 +136,7 @@ def _holds(combine: Callable[[Columns, Columns], Columns], domain: Columns, plac
 
     Element 0 is the initial value, which may stand anywhere.
     """
-    count = len(domain[0])
-    n = np.arange(count)
+    n = np.arange(len(domain[0]))
     i, j, k = (x.reshape(-1) for x in np.meshgrid(n, n, n, indexing="ij"))
     if place is not None:
         at = domain[place]
@@ -169,14 +168,11 @@ def _ordered_body(body: Block, place: int) -> Block:
         definition("stablehlo.compare"), [other[place], mine[place]], {"comparison_direction": "LT"},
         result_types=[TensorType((), element_type("i1"))],
     )  # fmt: skip
-    made.ops.append(test)
-    chosen: list[Value] = []
-    for pairs in (zip(other, mine, strict=True), zip(mine, other, strict=True)):
-        for x, y in pairs:
-            made.ops.append(Op(definition("stablehlo.select"), [test.result, x, y], result_types=[x.type]))
-            chosen.append(made.ops[-1].result)
+    pairs = [*zip(other, mine, strict=True), *zip(mine, other, strict=True)]
+    chosen = [Op(definition("stablehlo.select"), [test.result, x, y], result_types=[x.type]) for x, y in pairs]
+    made.ops += [test, *chosen]
     copy = clone_block(body, {})
-    known = dict(zip(copy.arguments, chosen, strict=True))
+    known = dict(zip(copy.arguments, [op.result for op in chosen], strict=True))
     for op in copy.ops:
         op.operands = tuple(known.get(v, v) for v in op.operands)
         made.ops.append(op)

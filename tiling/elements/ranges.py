@@ -8,6 +8,7 @@ None stands for a value of which nothing is known: it may be NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import inf, isinf, isnan
 from typing import Any
@@ -18,8 +19,7 @@ import numpy as np
 from hlo.errors import Declined
 from hlo.types import ElementType, default_storage_range
 from indexing.expr import Interval, Var, interval
-from tiling.elements.scalar_functions import SpanFunction, scalar_function
-from tiling.elements.span import Span
+from tiling.elements.scalar_functions import Span, SpanFunction, scalar_function
 from tiling.loops.element_ir import Apply, IndexNode, Node, Scalar, Test, children, operands_first
 
 __all__ = ["Order", "Span", "greatest_of", "hull", "rounded", "span_of", "span_of_sum"]
@@ -117,10 +117,8 @@ def span_of(
     if n.function == "select":
         return hull(operands[1], operands[2])
     known = [s for s in operands if s is not None]
-    if len(known) < len(operands):
-        return None
     f = scalar_function(n.function).span
-    if isinstance(f, Declined):
+    if len(known) < len(operands) or isinstance(f, Declined):
         return None
     if len(known) == 1:
         return _unary(n.function, f, known[0], element)
@@ -137,11 +135,10 @@ def _unary(function: str, f: SpanFunction, a: Span, element: ElementType) -> Spa
         return None
     low, high = f(a)
     at = None if a.attains is None or isnan(f(Span(a.attains, a.attains))[0]) else f(Span(a.attains, a.attains))[0]
+    if function == "exponential" and a.high <= ZERO_BELOW.get(element.name, -110.0):
+        return Span(0.0, 0.0)
     found = rounded(low, high, element, at, a.along)
-    if found is not None and function == "exponential":
-        zero = a.high <= ZERO_BELOW.get(element.name, -110.0)
-        return Span(0.0, 0.0) if zero else Span(max(found.low, 0.0), found.high, found.attains, found.along)
-    return found
+    return replace(found, low=max(found.low, 0.0)) if found is not None and function == "exponential" else found
 
 
 def _shifted(function: str, a: Span, b: Span) -> tuple[float | None, Var | None]:

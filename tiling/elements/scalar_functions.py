@@ -16,10 +16,34 @@ import numpy as np
 from hlo.errors import Declined
 from hlo.module import Op
 from hlo.types import ElementType, default_storage_range
-from tiling.elements.span import Span
+from indexing.expr import Var
 
-__all__ = ["COMPARED", "SCALAR_FUNCTIONS", "ArrayFunction", "Neutral", "ScalarFunction", "SpanFunction", "ascending", "on_arrays",
-           "scalar_function"]  # fmt: skip
+__all__ = [
+    "COMPARED", "SCALAR_FUNCTIONS", "ArrayFunction", "Neutral", "ScalarFunction", "Span", "SpanFunction", "ascending",
+    "on_arrays", "scalar_function",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Span:
+    """All elements lie in [low, high], which may reach to the infinities, and none is NaN.
+
+    `attains`, where it is known: among the elements along the loop `along` some have just this value.
+    """
+
+    low: float
+    high: float
+    attains: float | None = None
+    along: Var | None = None
+
+    @property
+    def is_zero(self) -> bool:
+        return self.low == 0.0 == self.high
+
+    @property
+    def magnitude(self) -> float:
+        return max(abs(self.low), abs(self.high))
+
 
 SpanFunction = Callable[..., tuple[float, float]]
 """The ends of the exact values from the operands' spans; NaN where some of them is NaN, or none is known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hlo.module import Value
 from indexing.expr import Expr, Interval, Var, simplify
 from tiling.loops.domains.box import Box, Span
 from tiling.loops.element_ir import Load, Node
@@ -34,6 +35,12 @@ class Member:
     late: bool = False  # computed from such folds, when all tasks are done
     images: dict[int, Box] = field(default_factory=dict)  # what its box reads along the stage's maps, once it was asked for
     shape: Shape | None = None  # its loops and nodes, where other fusions share them
+
+    @property
+    def value(self) -> Value:
+        """What a stage of one value computes."""
+        (v,) = self.stage.values
+        return v
 
     def take(self, shape: Shape) -> None:
         """Gives the member its loops and nodes."""

@@ -314,19 +314,17 @@ class OnlineLowering(Lowering):
     def _rows(self, plan: Member, role: str) -> Buffer:
         """Scratch for one number for each element that a member computes."""
         assert plan.box is not None
-        (v,) = plan.stage.values
-        element = v.tensor.element
+        element = plan.value.tensor.element
         assert isinstance(element, ElementType)
-        sizes, name = tuple(s.size for s in plan.box), self.names.scratch(v, role)
+        sizes, name = tuple(s.size for s in plan.box), self.names.scratch(plan.value, role)
         self.extra_buffers.append(make_buffer(name, Scope.THREAD, element, sizes, sizes, tuple(s.lower for s in plan.box)))
         return self.extra_buffers[-1]
 
     # ------------------------------------------------------------ steps
 
     def _carry(self, plan: Member) -> Carry:
-        (v,) = plan.stage.values
-        buffer, start = (self.state["running"], float("-inf")) if v is self.like else (self._rows(plan, "running"), 0.0)
-        return Carry(v, buffer, plan.index, constant(start, v))
+        buffer, start = (self.state["running"], float("-inf")) if plan.value is self.like else (self._rows(plan, "running"), 0.0)
+        return Carry(plan.value, buffer, plan.index, constant(start, plan.value))
 
     def _maximum(self, top: Member) -> list[Step]:
         old, new = (Load(self.like, top.index, self.state[k]) for k in ("running", "next"))
@@ -362,8 +360,7 @@ class OnlineLowering(Lowering):
 
     def _stored(self, plan: Member, node: Node) -> Nest:
         """A member's value, for all of its box."""
-        (v,) = plan.stage.values
-        return Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, node),))
+        return Nest(plan.loops, stores=(Store(plan.value, self.buffers[plan.value], plan.index, node),))
 
     def _scale_at(self, plan: Member) -> Load:
         """How much a member's running result shrinks: at the row of the maximum that it reads."""
@@ -386,24 +383,23 @@ class OnlineLowering(Lowering):
         return [self._stored(plan, self._at_reference(plan))] if self._reads_maximum(plan) else self.emit(plan)
 
     def _sum(self, plan: Member) -> Nest:
-        (v,) = plan.stage.values
-        running = self.carries[v]
-        start = apply("multiply", v, self._scale_at(plan), running.now())
-        fold = FoldStep((v,), (running.buffer,), plan.index, (self._at_reference(plan),), (start,), plan.stage.op)
+        running = self.carries[plan.value]
+        start = apply("multiply", plan.value, self._scale_at(plan), running.now())
+        fold = FoldStep((plan.value,), (running.buffer,), plan.index, (self._at_reference(plan),), (start,), plan.stage.op)
         return Nest((*plan.loops, *plan.reduction), folds=(fold,))
 
     def _product(self, plan: Member) -> list[Step]:
-        (v,) = plan.stage.values
-        running = self.carries[v]
+        running = self.carries[plan.value]
         node, _ = _undivided(plan.nodes[0])
         if not isinstance(node, Load):
             raise LookupError("a contraction's operand is not in memory")
-        scaled = apply("multiply", v, self._scale_at(plan), running.now())
+        scaled = apply("multiply", plan.value, self._scale_at(plan), running.now())
         shrunk = Nest(plan.loops, stores=(Store(None, running.buffer, plan.index, scaled),))
         lowered = lower_contraction(
             ContractionContext(
-                plan.stage, plan.loops, plan.index, plan.reduction, (node, plan.nodes[1]), {**self.buffers, v: running.buffer},
-                self.ranges, self.machine, self.names, lambda x: x in self.plan_of, goes_on=True,
+                plan.stage, plan.loops, plan.index, plan.reduction, (node, plan.nodes[1]),
+                {**self.buffers, plan.value: running.buffer}, self.ranges, self.machine, self.names,
+                lambda x: x in self.plan_of, goes_on=True,
             )
         )  # fmt: skip
         last = lowered.steps[-1] if lowered is not None and lowered.steps else None
@@ -415,25 +411,23 @@ class OnlineLowering(Lowering):
         return [shrunk, *lowered.steps[:-1], going_on(last)]
 
     def _final_sum(self, plan: Member) -> Nest:
-        (v,) = plan.stage.values
-        return self._stored(plan, self._settled(plan, _times(v, self.carries[v].now(), 1.0 / self.online.scale)))
+        node = _times(plan.value, self.carries[plan.value].now(), 1.0 / self.online.scale)
+        return self._stored(plan, self._settled(plan, node))
 
     def _settled(self, plan: Member, node: Node) -> Node:
         """A result times g(m, m): 1, or NaN where the maximum is no number."""
         last = self.carries[self.like].now(self._scale_at(plan).index)
-        (v,) = plan.stage.values
         form = self.online.sums.get(plan.stage, next(iter(self.online.sums.values())))
-        return apply("multiply", v, node, form.make(last, last, v))
+        return apply("multiply", plan.value, node, form.make(last, last, plan.value))
 
     def _final_product(self, plan: Member) -> Nest:
-        (v,) = plan.stage.values
-        node: Node = self.carries[v].now()
+        node: Node = self.carries[plan.value].now()
         divisor = self.online.divided[plan.stage]
         if divisor is None:
             node = self._settled(plan, node)
         else:
             below = next(load for load in plan.reads if load.value is divisor)
-            node = apply("divide", v, node, self.carries[divisor].now(below.index))
+            node = apply("divide", plan.value, node, self.carries[divisor].now(below.index))
         return self._stored(plan, node)
 
 

@@ -253,8 +253,7 @@ def last_steps(lowering: Lowering, m: Member) -> list[Step]:
         return lowering.emit(m)
     if m.part is None or lowering.parts is None:
         return []
-    pieces = lowering.parts.pieces
-    over = counted(f"c_{lowering.names.stage(m.stage)}", pieces, lowering.ranges, LoopKind.REDUCTION)
+    over = counted(f"c_{lowering.names.stage(m.stage)}", lowering.parts.pieces, lowering.ranges, LoopKind.REDUCTION)
     whole = _factored(m, as_expr(over.variable), (lowering.buffers[m.stage.values[0]],)).whole
     return [Nest((*m.loops, over), folds=(whole,))]
 

@@ -22,16 +22,10 @@ def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
     and steps on from the end of the inner one to the next iteration of the outer one. A nest of fixed order stays as it is."""
     if len(nest.loops) < 2 or nest.order_is_fixed or has_runtimes(nest.each):
         return nest
-    expressions: list[Expr] | None = None
-    k = len(nest.loops) - 2
-    while k >= 0:
+    for k in reversed(range(len(nest.loops) - 1)):
         outer, inner = nest.loops[k : k + 2]
-        if _may(nest, outer, inner):
-            expressions = expressions or _expressions(nest, buffer_of, ranges)
-            if all(_steps_on(e, outer, inner) for e in expressions):
-                nest = _joined(nest, k, ranges)
-                expressions = None
-        k -= 1
+        if _may(nest, outer, inner) and all(_steps_on(e, outer, inner) for e in _expressions(nest, buffer_of, ranges)):
+            nest = _joined(nest, k, ranges)
     return nest
 
 

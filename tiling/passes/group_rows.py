@@ -79,9 +79,8 @@ def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mappi
     computed = [n.function for n in inside if isinstance(n, Apply)]
     if any(isinstance(n, Choose) for n in inside) or len(computed) > MOST_COMPUTED or not CHEAP.issuperset(computed):
         return False
-    if not all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds):
-        return False
-    return all(bool(monoid_of(f, (rows,), ranges, {})) for f in nest.folds)
+    folds = all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds)
+    return folds and all(bool(monoid_of(f, (rows,), ranges, {})) for f in nest.folds)
 
 
 def _lies_in_short_rows(load: Load, rows: Loop, along: Loop, buffer: Buffer) -> bool:

@@ -19,13 +19,12 @@ associative function are left to the code generator, which keeps lanes in regist
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
 from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.elements.folds import has_own_body
-from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import steps_along
 from tiling.loops.carry import going_on
 from tiling.loops.element_ir import Choose, Load, Renamer, all_nodes, has_runtimes, loads
@@ -35,7 +34,7 @@ from tiling.loops.names import Names
 from tiling.loops.variables import counted
 from tiling.passes.each_nest import each_nest
 from tiling.passes.order_loops import order_loops
-from tiling.passes.rfactor import Factored, part_buffers, rfactor
+from tiling.passes.rfactor import Factored, monoids_of_parts, part_buffers, rfactor
 
 __all__ = ["lane_folds"]
 
@@ -100,61 +99,50 @@ def _rows_in_lanes(
         return [nest]
     if any(isinstance(n, Choose) for n in all_nodes(nodes)):
         return [nest]
-    found = [monoid_of(f, (r,), ranges, names.monoids) for f in nest.folds]
-    monoids = [m for m in found if isinstance(m, Monoid) and m.starts_parts and m.for_nan]
+    monoids = monoids_of_parts(nest.folds, (r,), ranges, names.monoids)
     results = [x for x in around if x.kind is LoopKind.PARALLEL]
     each = prod(x.extent for x in results) * along.extent * sum(b.element.itemsize_bytes for f in nest.folds for b in f.buffers)
     most = min(MOST_LANES // along.extent, r.extent // LEAST_STEPS_OF_ROWS, MOST_PARTS_BYTES // each)
     rows = next((n for n in ROWS_IN_LANES if n <= most), None)
-    if rows is None or len(monoids) < len(found) or any(f.carried or f.products != 1 for f in nest.folds):
+    if rows is None or monoids is None or any(f.carried or f.products != 1 for f in nest.folds):
         return [nest]
-    tag = r.variable.name
-    count, left = divmod(r.extent, rows)
-    over, lane = counted(f"b{tag}", count, ranges, LoopKind.REDUCTION), counted(f"l{tag}", rows, ranges)
-    kept = []
-    for f in nest.folds:
-        kept.append(part_buffers(f, names, "lanes", Scope.THREAD, (*(x.extent for x in results), rows, along.extent)))
-        made += kept[-1]
-
-    def laned(k: int, place: Expr, number: Var) -> Factored:
-        at = tuple(as_expr(v) for v in (*(x.variable for x in results), number, along.variable))
-        return rfactor(nest.folds[k], monoids[k], kept[k], at, Renamer({r.variable: place}, ranges, {}))
-
-    numbers = range(len(nest.folds))
-    first = [laned(k, over.variable * rows + lane.variable, lane.variable) for k in numbers]
-    nests = [Nest((*around, over, lane, along), folds=tuple(x.part for x in first))]
-    if left:
-        few, once = counted(f"e{tag}", left, ranges), counted(f"o{tag}", 1, ranges, LoopKind.REDUCTION)
-        rest = [laned(k, few.variable + count * rows, few.variable) for k in numbers]
-        nests.append(Nest((*around, once, few, along), folds=tuple(going_on(x.part) for x in rest)))
-    whole = replace(lane, kind=LoopKind.REDUCTION)
-    return [*nests, Nest((*results, whole, along), folds=tuple(x.whole for x in first))]
+    return _laned(nest.folds, monoids, around, r, rows, (along,), ranges, names, made)
 
 
 def _lane_nests(
     f: FoldStep, nest: Nest, r: Loop, lanes: int, ranges: dict[Var, Interval], names: Names, made: list[Buffer]
 ) -> list[Nest] | None:
-    monoid = monoid_of(f, (r,), ranges, names.monoids) if has_own_body(f.op) and not f.carried else None
-    tag = r.variable.name
     around = [x for x in nest.loops if x is not r]
     each = prod(x.extent for x in around) * sum(b.element.itemsize_bytes for b in f.buffers)
     lanes = min(lanes, MOST_SCRATCH_BYTES // each // LEAST_LANES * LEAST_LANES)
-    if lanes < LEAST_LANES or not isinstance(monoid, Monoid) or not (monoid.starts_parts and monoid.for_nan):
-        return None
-    shape = (*(x.extent for x in around), lanes)
+    monoids = monoids_of_parts([f], (r,), ranges, names.monoids) if has_own_body(f.op) and not f.carried else None
+    return None if lanes < LEAST_LANES or monoids is None else _laned([f], monoids, around, r, lanes, (), ranges, names, made)
+
+
+def _laned(
+    folds: Sequence[FoldStep], monoids: Sequence[Monoid], around: Sequence[Loop], r: Loop, lanes: int, inner: tuple[Loop, ...],
+    ranges: dict[Var, Interval], names: Names, made: list[Buffer],
+) -> list[Nest]:  # fmt: skip
+    """The nests of some folds over `r` in so many lanes, each of all iterations of the loops `inner`."""
+    tag = r.variable.name
+    results = [x for x in around if x.kind is LoopKind.PARALLEL]
     count, left = divmod(r.extent, lanes)
-    over, along = counted(f"b{tag}", count, ranges, LoopKind.REDUCTION), counted(f"l{tag}", lanes, ranges)
-    parts = part_buffers(f, names, "lanes", Scope.THREAD, shape)
-    made += parts
+    over, lane = counted(f"b{tag}", count, ranges, LoopKind.REDUCTION), counted(f"l{tag}", lanes, ranges)
+    shape = (*(x.extent for x in results), lanes, *(x.extent for x in inner))
+    parts = [part_buffers(f, names, "lanes", Scope.THREAD, shape) for f in folds]
+    made += [b for buffers in parts for b in buffers]
 
-    def laned(place: Expr, number: Var) -> Factored:
-        at = tuple(as_expr(v) for v in (*(x.variable for x in around), number))
-        return rfactor(f, monoid, parts, at, Renamer({r.variable: place}, ranges, {}))
+    def laned(place: Expr, number: Var) -> list[Factored]:
+        at = tuple(as_expr(v) for v in (*(x.variable for x in results), number, *(x.variable for x in inner)))
+        share = Renamer({r.variable: place}, ranges, {})
+        return [rfactor(f, m, b, at, share) for f, m, b in zip(folds, monoids, parts, strict=True)]
 
-    first = laned(over.variable * lanes + along.variable, along.variable)
-    steps = [Nest((*around, over, along), folds=(first.part,), order_is_fixed=True)]
+    first = laned(over.variable * lanes + lane.variable, lane.variable)
+    loops, steps = [(*around, over, lane, *inner)], [tuple(x.part for x in first)]
     if left:
         few, once = counted(f"e{tag}", left, ranges), counted(f"o{tag}", 1, ranges, LoopKind.REDUCTION)
-        rest = laned(few.variable + count * lanes, few.variable)
-        steps.append(Nest((*around, once, few), folds=(going_on(rest.part),), order_is_fixed=True))
-    return [*steps, Nest((*around, replace(along, kind=LoopKind.REDUCTION)), folds=(first.whole,), order_is_fixed=True)]
+        loops.append((*around, once, few, *inner))
+        steps.append(tuple(going_on(x.part) for x in laned(few.variable + count * lanes, few.variable)))
+    loops.append((*results, replace(lane, kind=LoopKind.REDUCTION), *inner))
+    steps.append(tuple(x.whole for x in first))
+    return [Nest(x, folds=f, order_is_fixed=not inner) for x, f in zip(loops, steps, strict=True)]

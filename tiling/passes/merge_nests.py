@@ -97,10 +97,9 @@ def _merge_two(
     skips = one_skip(first, second, ranges)
     kinds = [(a.kind, b.kind) for a, b in zip(first.loops, second.loops, strict=True)]
     found = {k for both in kinds for k in both}
-    if skips is None or LoopKind.SCAN in found or (second.stores and LoopKind.REDUCTION in found):
-        return None
     # Where the second nest reduces, the first one has either the same reduction or none (it stores what is reduced).
-    if first.folds and any(a is not b for a, b in kinds):
+    differs = bool(first.folds) and any(a is not b for a, b in kinds)
+    if skips is None or LoopKind.SCAN in found or (second.stores and LoopKind.REDUCTION in found) or differs:
         return None
     stored = {s.value: s for s in first.stores if s.value is not None}
     folded = {v for f in first.folds for v in f.values}
@@ -116,8 +115,10 @@ def _merge_two(
         Loop(a.variable, a.lower, a.upper, a.extent, LoopKind.REDUCTION if LoopKind.REDUCTION in both else a.kind)
         for a, both in zip(first.loops, kinds, strict=True)
     )
-    stores, folds = (*first.stores, *moved.stores), (*first.folds, *moved.folds)
-    return Nest(loops, stores, folds, first.order_is_fixed or second.order_is_fixed, skips[0])
+    return Nest(
+        loops, (*first.stores, *moved.stores), (*first.folds, *moved.folds), first.order_is_fixed or second.order_is_fixed,
+        skips[0],
+    )  # fmt: skip
 
 
 class Skipping(Protocol):

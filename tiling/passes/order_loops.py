@@ -17,6 +17,7 @@ __all__ = ["LONG_FOLD", "innermost", "order_loops", "steps_looked_up"]
 
 LONG_FOLD = 128  # from here on a row is folded in lanes (tiling.passes.lane_folds)
 LEAST_BESIDE = 16
+STEP_WORTH: dict[int | None, float] = {1: 1.0, 0: 0.5, -1: 0.5}  # other steps reach memory of their own for each element
 SHORT_ROW = 64  # elements: a shorter row is all beginning and end
 MOST_ROW_BYTES = 2048  # half a page, as `tiling.passes.group_rows` has it: results of a row stay in the nearest cache
 
@@ -64,10 +65,9 @@ def _going_on(
     if not nest.folds or any(not isinstance(f.op.definition.semantics, Fold) or has_own_body(f.op) for f in nest.folds):
         return []
     variables = tuple([x.variable for x in nest.loops])
-    places = [steps for steps, _ in accesses]
-    places += [steps_along(f.index, b.strides, variables) for f in nest.folds for b in f.buffers]
-    size = max(b.element.itemsize_bytes for f in nest.folds for b in f.buffers)
-    size = max([size, *(buffer_of(x).element.itemsize_bytes for x in loads(nest.each))])
+    results = [(f.index, b) for f in nest.folds for b in f.buffers]
+    places = [*(steps for steps, _ in accesses), *(steps_along(index, b.strides, variables) for index, b in results)]
+    size = max(b.element.itemsize_bytes for b in (*(b for _, b in results), *map(buffer_of, loads(nest.each))))
     own = nest.loops.index(best)
     found: list[Loop] = []
     run = best.extent
@@ -76,10 +76,8 @@ def _going_on(
         if x is best or x.kind is LoopKind.REDUCTION:
             continue
         goes_on = all((p[own], p[k]) in ((0, 0), (1, run)) for p in places)
-        if x.kind is not LoopKind.PARALLEL or x not in movable or not x.is_whole or not goes_on:
-            break
         run *= x.extent
-        if run * size > MOST_ROW_BYTES:
+        if x.kind is not LoopKind.PARALLEL or x not in movable or not (x.is_whole and goes_on) or run * size > MOST_ROW_BYTES:
             break
         found.insert(0, x)
     return found
@@ -100,12 +98,8 @@ def innermost(loops: Sequence[Loop], accesses: Sequence[Access]) -> tuple[Loop, 
     def score(k: int, extent: int) -> float:
         if extent <= 1:
             return -1.0
-        total = 0.0
-        for steps, weight in accesses:
-            step = steps[k]
-            total += weight if step == 1 else weight * 0.5 if step in (0, -1) else 0.0
         # A short innermost loop is worth less than its strides promise.
-        return total * min(1.0, extent / 16)
+        return sum(weight * STEP_WORTH.get(steps[k], 0.0) for steps, weight in accesses) * min(1.0, extent / 16)
 
     # A loop whose variable bounds another one stays outside of it.
     bounding = {v for y in loops for e in (y.lower, y.upper) for v in e.variables}

@@ -33,9 +33,8 @@ def read_rows_again(
     """The nest with its fold taken from two bounds first, where it takes elements straight from rows of a large buffer."""
     if len(nest.folds) != 1:
         return nest
-    fold = replace(nest.folds[0], looks_twice=True)
-    made = replace(nest, folds=(fold,))
-    return made if looking_fault(made, fold) is None and _is_worth_it(nest, ranges, buffer_of, phase) else nest
+    made = replace(nest, folds=(replace(nest.folds[0], looks_twice=True),))
+    return made if looking_fault(made, made.folds[0]) is None and _is_worth_it(nest, ranges, buffer_of, phase) else nest
 
 
 def _is_worth_it(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer], phase: Phase) -> bool:

@@ -9,21 +9,22 @@ that also compute other things (`tiling.lower.siblings`). That it is right is th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hlo.module import Op
 from hlo.registry import SumOfProducts
 from hlo.types import ElementType
-from indexing.expr import Expr
+from indexing.expr import Expr, Interval, Var
+from tiling.elements.monoids import Known, monoid_of
 from tiling.loops.buffers import make_buffer
 from tiling.loops.element_ir import Load, Node, Renamer, constant
-from tiling.loops.ir import Buffer, FoldStep, Scope
+from tiling.loops.ir import Buffer, FoldStep, Loop, Scope
 from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
 from tiling.passes.tighten_bounds import sums_element
 
-__all__ = ["Factored", "part_buffers", "rfactor"]
+__all__ = ["Factored", "monoids_of_parts", "part_buffers", "rfactor"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,15 @@ class Factored:
     part: FoldStep
     whole: FoldStep
     buffers: tuple[Buffer, ...]
+
+
+def monoids_of_parts(
+    folds: Sequence[FoldStep], over: Sequence[Loop], ranges: Mapping[Var, Interval], known: Known
+) -> list[Monoid] | None:
+    """By what the parts of each of some folds over the loops `over` are put together, NaN or not; None where one has no parts."""
+    found = [monoid_of(f, over, ranges, known) for f in folds]
+    made = [m for m in found if isinstance(m, Monoid) and m.starts_parts and m.for_nan]
+    return made if len(made) == len(found) else None
 
 
 def rfactor(

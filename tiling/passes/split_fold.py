@@ -18,15 +18,13 @@ from math import prod
 
 from hlo.registry import SumOfProducts
 from indexing.expr import as_expr, minimum, simplify
-from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import address, linear, step_along
 from tiling.loops.element_ir import Load, Renamer, loads
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope
-from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
 from tiling.loops.variables import counted
 from tiling.passes.order_loops import order_loops
-from tiling.passes.rfactor import part_buffers, rfactor
+from tiling.passes.rfactor import monoids_of_parts, part_buffers, rfactor
 
 __all__ = ["split_fold"]
 
@@ -56,9 +54,8 @@ def split_fold(schedule: Schedule, names: Names, buffer_of: Callable[[Load], Buf
     folded = prod(x.extent for x in reductions)
     size = -(-r.extent // max(1, min(PIECES, folded // LEAST_ROWS)))
     count = -(-r.extent // size)
-    found = [monoid_of(f, reductions, schedule.ranges, names.monoids) for f in first.folds]
-    monoids = [m for m in found if isinstance(m, Monoid) and m.starts_parts and m.for_nan]
-    if count < 2 or len(monoids) < len(found):
+    monoids = monoids_of_parts(first.folds, reductions, schedule.ranges, names.monoids)
+    if count < 2 or monoids is None:
         return schedule
     ranges = dict(schedule.ranges)
     over = counted(f"c{r.variable.name}", count, ranges, LoopKind.REDUCTION)
@@ -91,9 +88,8 @@ def _along(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load], Buffe
         if isinstance(f.op.definition.semantics, SumOfProducts):
             return None
         result_bytes = results * sum(b.element.itemsize_bytes for b in f.buffers)
-        if result_bytes > MOST_RESULT_BYTES or elements < LEAST_ELEMS:
-            return None
-        if result_bytes > MOST_SHORT_BYTES and elements < PIECES * LEAST_ROWS * results:
+        most = MOST_RESULT_BYTES if elements >= PIECES * LEAST_ROWS * results else MOST_SHORT_BYTES
+        if result_bytes > most or elements < LEAST_ELEMS:
             return None
         # Rows enough to share, each reduced along memory: nothing to gain.
         if results >= PIECES and nest.loops[-1].kind is LoopKind.REDUCTION and not _strided(reductions, f):
@@ -117,9 +113,8 @@ def _across_rows(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load],
         return None
     (r,) = reductions
     results = prod(x.extent for x in nest.loops if x is not r)
-    if results * f.buffers[0].element.itemsize_bytes > MOST_RESULT_BYTES or results * r.extent < LEAST_PRODUCTS:
-        return None
-    if r.extent < PIECES * LEAST_ROWS:
+    is_long = r.extent >= PIECES * LEAST_ROWS and results * r.extent >= LEAST_PRODUCTS
+    if not is_long or results * f.buffers[0].element.itemsize_bytes > MOST_RESULT_BYTES:
         return None
     inner = order_loops(nest, buffer_of).loops[-1]
     found = [x for x in loads(f.nodes) if buffer_of(x).scope is not Scope.THREAD]

@@ -91,9 +91,8 @@ def _bounded(nest: Nest, chosen: Sequence[Choose], ranges: Mapping[Var, Interval
 def _scanned(nest: Nest, ranges: dict[Var, Interval], known: Known) -> Nest | None:
     (f,) = nest.folds
     reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.extent > 1]
-    if len(reductions) != 1 or len(f.nodes) != 1 or f.carried or has_runtimes(f.nodes):
-        return None
-    if not isinstance(f.op.definition.semantics, Fold):
+    is_fold = isinstance(f.op.definition.semantics, Fold) and len(f.nodes) == 1
+    if not is_fold or len(reductions) != 1 or f.carried or has_runtimes(f.nodes):
         return None
     (r,) = reductions
     for i in nest.loops:

@@ -61,12 +61,7 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
 
 def _inner(loops: list[Loop]) -> list[Loop]:
     """The innermost of these loops that together make no more products than are written out."""
-    taken: list[Loop] = []
-    for x in reversed(loops):
-        if prod(y.extent for y in taken) * x.extent > MOST_OF_LOOPS:
-            break
-        taken.insert(0, x)
-    return taken
+    return next(loops[k:] for k in range(len(loops) + 1) if prod(x.extent for x in loops[k:]) <= MOST_OF_LOOPS)
 
 
 def is_window_over_an_edge(along: Collection[Var], reduction: Sequence[Loop], factors: Sequence[Node]) -> bool:

@@ -124,14 +124,15 @@ class _Merger:
         into = [x for slot, b in self.local.items() for x in self._copied(b, self.memories[slot], slot)]
         back = [x for slot, b in self.local.items() for x in self._copied(self.memories[slot], b, slot)]
         body = (*into, *self._written([loop]), *back)
-        buffers, local = tuple(self.memories.values()), tuple(self.local.values())
-        parameters = [replace(parameter(b), shape=(self._elems(s),)) for s, b in self.memories.items()]
-        parameters += [replace(parameter(b), shape=(b.size_elems,)) for b in self.scratch]
-        parameters += [
-            replace(parameter(b, "local", self.memories[s].name), shape=(self._elems(s),)) for s, b in self.local.items()
-        ]
-        made = Kernel(f"{loop.name}, all of it", tuple(parameters), body)
-        source = PhaseSource(made, buffers, tuple(self.scratch), 1, local=local, is_long=_duration([loop]) > SHORT_SECONDS)
+        parameters = (
+            *(replace(parameter(b), shape=(self._elems(s),)) for s, b in self.memories.items()),
+            *(replace(parameter(b), shape=(b.size_elems,)) for b in self.scratch),
+            *(replace(parameter(b, "local", self.memories[s].name), shape=(self._elems(s),)) for s, b in self.local.items()),
+        )
+        source = PhaseSource(
+            Kernel(f"{loop.name}, all of it", parameters, body), tuple(self.memories.values()), tuple(self.scratch), 1,
+            local=tuple(self.local.values()), is_long=_duration([loop]) > SHORT_SECONDS,
+        )  # fmt: skip
         longest = max(computes, key=lambda n: _seconds(n.fusion)).fusion
         return Compute(loop.name, longest, source, tuple(self.memories), frozenset(writes))
 

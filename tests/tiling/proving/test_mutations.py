@@ -58,6 +58,18 @@ def test_places_computed_by_a_floor() -> None:
         assert prove(m.schedule).refuted, m
 
 
+def test_numbers_of_iterations_below_a_floor() -> None:
+    """Of an iota divided by three a shift by one shows at every third iteration alone, and none of these had been tried."""
+    plan = tiling.plan(hlo.parse(NEAREST), machine=tiling.Machine(cores=1))
+    (fusion,) = plan.fusions
+    judge = Judge(fusion.schedule)
+    found = [m for m in mutants(fusion.schedule) if m.step == "IndexNode" and m.field == "expression"]
+    wrong = [m for m in found if judge.why_other(m.schedule) is not None]
+    assert len(wrong) >= 2
+    for m in wrong:
+        assert prove(m.schedule).refuted, m
+
+
 def with_step(schedule: Schedule, kind: type, change: Any, which: int = 0) -> Schedule:
     """The schedule with one of its steps of a kind changed; dropped where the change gives None, several where it gives them."""
     count = 0

@@ -24,6 +24,7 @@ from tiling.elements.monoids import Known
 from tiling.loops.domains.iterations import Domain
 from tiling.loops.element_ir import (
     Choose,
+    IndexNode,
     Load,
     Node,
     Renamer,
@@ -62,6 +63,7 @@ SET = islpy.dim_type.set
 MOST_POINTS = 96
 MOST_OF_FEW = 48  # iterations, that are all compared
 MOST_TOGETHER = 12  # conditions that are made to hold together
+MOST_IN_A_ROW = 32  # iterations one after the other, where an iteration's number is computed with
 MOST_TERMS = 256
 TRIALS, MOST_TRIALS = 3, 24  # with numbers on both sides: where a select gives no number, elements are drawn again
 
@@ -276,7 +278,9 @@ class Compared:
 
     def _points(self, place: Place, found: Sequence[Node], more: Sequence[Condition]) -> list[dict[Var, Expr]]:
         """Iterations of a statement: all of few; else corners, of the part where each condition holds or fails as well, and both
-        sides of each condition's ends, with as many of the other conditions as can hold there."""
+        sides of each condition's ends, with as many of the other conditions as can hold there. Of a loop whose number is computed
+        with, also some in a row: where it is divided and rounded down, most neighbours give the same, and every d-th does not.
+        """
         d = place.domain
         every = points_of(d)
         chosen: dict[tuple[int, ...], None] = {}
@@ -312,4 +316,9 @@ class Compared:
                         both = at.intersect(held[other])
                         at = at if other is c or both.is_empty() else both
                     take(at)
+        numbers = {v for n in all_nodes(list(found)) if isinstance(n, IndexNode) for v in n.expression.variables}
+        for v, b in d.variables:
+            first = max(b.lower, (b.lower + b.upper - MOST_IN_A_ROW) // 2)
+            for x in range(first, min(b.upper + 1, first + MOST_IN_A_ROW)) if v in numbers else ():
+                take(every.intersect(points_where(d, [Condition(v, x, x)])))
         return [{v: Const(x) for (v, _), x in zip(d.variables, p, strict=True)} for p in chosen]
