@@ -103,6 +103,14 @@ def test_what_can_be_explored() -> None:
         tilewright.explore(module, entry="other")
 
 
+def test_the_page_tells_no_folder_of_its_authors(tmp_path: pathlib.Path) -> None:
+    """A program of a whole path had the path in its title, also in the pages of the site."""
+    file = tmp_path / "windows.mlir"
+    file.write_text("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n return %x : tensor<4xf32>\n}")
+    page = tilewright.explore(tilewright.load(file))
+    assert page.data["title"] == "windows.mlir" and str(tmp_path) not in page.html
+
+
 @pytest.mark.jax
 def test_a_function_of_jax() -> None:
     import jax.numpy as jnp
