@@ -168,7 +168,9 @@ class Graph {
       const name = op.name.replace(/^stablehlo\.|^chlo\./, "");
       const words = `${name} %${result?.name ?? ""}: ${result?.type ?? "no result"}`;
       const inside = op.inside.length ? "↳ " : "", more = op.inside.length ? `, with ${many(op.inside.length, "program")} inside` : "";
-      const node = this.button(this.tops, "op", x + ox, y + oy, OP_WIDE, OP_HIGH, `${inside}${name} %${result?.name ?? ""}`, words + more, () => this.app.chooseOp(k));
+      // `broadcast_in_dim %broadcast_in_dim_4` would be cut before its number.
+      const own = `%${result?.name ?? ""}`, label = own.startsWith(`%${name}`) ? own : `${name} ${own}`;
+      const node = this.button(this.tops, "op", x + ox, y + oy, OP_WIDE, OP_HIGH, inside + label, words + more, () => this.app.chooseOp(k));
       if (op.inside.length) node.addEventListener("dblclick", () => this.app.enter(op.inside[op.inside.length - 1]));
       this.nodes.set(`op ${k}`, node);
     }
