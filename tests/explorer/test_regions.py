@@ -117,8 +117,8 @@ def test_into_a_loop_and_back() -> None:
 @pytest.mark.browser
 def test_what_ends_at_a_loop_says_so() -> None:
     """Following an element stopped there in silence; and a value that never changes was called "of the turn before"."""
-    kept = TEXT.replace("%a = %y, %i = %c0) : tensor<8x8xf32>,", "%a = %y, %k = %w, %i = %c0) : tensor<8x8xf32>, tensor<8x8xf32>,")
-    kept = kept.replace("%r:2", "%r:3").replace("%a, %w, contract", "%a, %k, contract")
+    kept = TEXT.replace("%i = %c0) :", "%k = %w, %i = %c0) : tensor<8x8xf32>,").replace("%r:2", "%r:3")
+    kept = kept.replace("%a, %w, contract", "%a, %k, contract")
     kept = kept.replace("return %t, %i2 : tensor<8x8xf32>,", "return %t, %k, %i2 : tensor<8x8xf32>, tensor<8x8xf32>,")
     said, one, same = answers(tilewright.explore(hlo.parse(kept)).html, """
         const $ = (id) => document.getElementById(id), said = [];
