@@ -129,7 +129,7 @@ def test_what_ends_at_a_loop_says_so() -> None:
     """)  # fmt: skip
     assert "; it ends at " in said and "open what is inside to go on" in said
     assert one == "%e[4, 4] reads %r_0_1 1 of 64: [4, 4]"
-    assert same.startswith("In every turn it is %w of ") and "turn before" not in same
+    assert same.startswith("In every turn it is %constant_1 of main. ") and "turn before" not in same
 
 
 @pytest.mark.browser
