@@ -75,7 +75,8 @@ def map_data(m: IndexingMap, names: Mapping[Value, str] = MappingProxyType({})) 
         "dims": [[v.var.name, *v.interval] for v in m.dims],
         "ranges": [[v.var.name, *v.interval] for v in m.ranges],
         "runtimes": [
-            [v.var.name, *v.interval, (v.producer and names.get(v.producer)) or v.label or label_of(v.producer)] for v in m.runtimes
+            [v.var.name, *v.interval, (v.producer and names.get(v.producer)) or v.label or label_of(v.producer)]
+            for v in m.runtimes
         ],
         "results": [formula(e) for e in m.results],
         "constraints": [[formula(c.expression), *c.interval] for c in m.constraints],
