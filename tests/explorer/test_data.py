@@ -103,6 +103,27 @@ def test_what_can_be_explored() -> None:
         tilewright.explore(module, entry="other")
 
 
+def test_runtime_variables_name_values_of_the_page() -> None:
+    """They had the text's own name, `%5`, which nothing in the page is called and `find` does not know."""
+    module = hlo.parse("""func.func @main(%x: tensor<9x4xf32>, %i: tensor<i32>) -> tensor<1x4xf32> {
+      %0 = stablehlo.constant dense<0> : tensor<i32>
+      %1 = stablehlo.add %i, %i : tensor<i32>
+      %2 = stablehlo.dynamic_slice %x, %1, %0, sizes = [1, 4] : (tensor<9x4xf32>, tensor<i32>, tensor<i32>) -> tensor<1x4xf32>
+      return %2 : tensor<1x4xf32>
+    }""")
+    data = tilewright.explore(module).data
+    labels = {label for m in data["maps"] for _, _, _, label in m["runtimes"]}
+    assert labels and labels <= {v["name"] for v in data["values"]}
+
+
+def test_the_page_tells_no_folder_of_its_authors(tmp_path: pathlib.Path) -> None:
+    """A program of a whole path had the path in its title, also in the pages of the site."""
+    file = tmp_path / "windows.mlir"
+    file.write_text("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n return %x : tensor<4xf32>\n}")
+    page = tilewright.explore(tilewright.load(file))
+    assert page.data["title"] == "windows.mlir" and str(tmp_path) not in page.html
+
+
 @pytest.mark.jax
 def test_a_function_of_jax() -> None:
     import jax.numpy as jnp

@@ -115,6 +115,24 @@ def test_into_a_loop_and_back() -> None:
 
 
 @pytest.mark.browser
+def test_what_ends_at_a_loop_says_so() -> None:
+    """Following an element stopped there in silence; and a value that never changes was called "of the turn before"."""
+    kept = TEXT.replace("%i = %c0) :", "%k = %w, %i = %c0) : tensor<8x8xf32>,").replace("%r:2", "%r:3")
+    kept = kept.replace("%a, %w, contract", "%a, %k, contract")
+    kept = kept.replace("return %t, %i2 : tensor<8x8xf32>,", "return %t, %k, %i2 : tensor<8x8xf32>, tensor<8x8xf32>,")
+    said, one, same = answers(tilewright.explore(hlo.parse(kept)).html, """
+        const $ = (id) => document.getElementById(id), said = [];
+        app.chooseOp(app.data.ops.findIndex((o) => o.name.endsWith("negate"))); said.push($("said").textContent);
+        $("depth").value = "1"; $("depth").dispatchEvent(new Event("change")); said.push($("said").textContent);
+        app.enter(2); app.chooseValue(app.data.values.findIndex((v) => v.name === "k")); said.push($("outside").textContent);
+        return said
+    """)  # fmt: skip
+    assert "; it ends at " in said and "open what is inside to go on" in said
+    assert one == "%e[4, 4] reads %r_0_1 1 of 64: [4, 4]"
+    assert same.startswith("In every turn it is %constant_1 of main. ") and "turn before" not in same
+
+
+@pytest.mark.browser
 @pytest.mark.slow
 def test_the_table_of_steps() -> None:
     """By any column, the largest first; a step that is chosen tells what comes to it through memory, and why."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from codegen import Executable
@@ -17,7 +18,7 @@ from hlo.module import Op, Value
 from hlo.types import TensorType
 from indexing import input_to_output, output_to_input
 from indexing.expressions.terms import Expr, FloorDiv, Maximum, Minimum, Mod, Product, Var
-from indexing.map import IndexingMap
+from indexing.map import IndexingMap, label_of
 from indexing.show.display import map_to_latex
 from tilewright.drawing.arithmetic import operations
 from tiling import EvaluatorStep, Fusion, Plan
@@ -59,8 +60,10 @@ def _atom(e: Expr) -> Formula:
     raise TypeError(f"no atom: {type(e).__name__}")
 
 
-def map_data(m: IndexingMap) -> dict[str, Any]:
+def map_data(m: IndexingMap, names: Mapping[Value, str] = MappingProxyType({})) -> dict[str, Any]:
     """A map as data: intervals of its variables, its results and constraints as formulas, its text and LaTeX.
+
+    `names` has what the values that runtime variables come from are called in the page.
 
     >>> from indexing import parse_map
     >>> map_data(parse_map("(d0)[s0] -> (d0 + s0), domain: d0 in [0, 1], s0 in [0, 2], d0 + s0 in [0, 2]"))["constraints"]
@@ -71,8 +74,10 @@ def map_data(m: IndexingMap) -> dict[str, Any]:
     return {
         "dims": [[v.var.name, *v.interval] for v in m.dims],
         "ranges": [[v.var.name, *v.interval] for v in m.ranges],
-        "runtimes": [[v.var.name, *v.interval, v.label or (v.producer.name if v.producer is not None else "") or ""]
-                     for v in m.runtimes],
+        "runtimes": [
+            [v.var.name, *v.interval, (v.producer and names.get(v.producer)) or v.label or label_of(v.producer)]
+            for v in m.runtimes
+        ],
         "results": [formula(e) for e in m.results],
         "constraints": [[formula(c.expression), *c.interval] for c in m.constraints],
         "empty": m.is_known_empty,
@@ -88,10 +93,10 @@ class _Maps:
         self.rows: list[dict[str, Any]] = []
         self._numbers: dict[Any, int] = {}
 
-    def numbers(self, maps: Iterable[IndexingMap]) -> list[int]:
+    def numbers(self, maps: Iterable[IndexingMap], names: Mapping[Value, str]) -> list[int]:
         found = []
         for m in maps:
-            row = map_data(m)
+            row = map_data(m, names)
             key = repr(row)
             if key not in self._numbers:
                 self._numbers[key] = len(self.rows)
@@ -280,9 +285,12 @@ def _program(plan: Plan, executable: Executable | None, maps: _Maps) -> tuple[di
     for k, step in enumerate(plan.steps):
         for op in step.ops if isinstance(step, Fusion) else (step.op,):
             home.setdefault(op, k)  # what is computed again in later kernels belongs to the first
+    for op in program.ops:
+        add(op.operands, "constant")
+    names = {v: row["name"] for v, row in zip(numbers, values, strict=True)}
     ops = []
     for op in program.ops:
-        operands = add(op.operands, "constant")
+        operands = [numbers[v] for v in op.operands]
         ops.append({
             "name": op.name,
             "operands": operands,
@@ -292,8 +300,8 @@ def _program(plan: Plan, executable: Executable | None, maps: _Maps) -> tuple[di
             "scope": _scope(op),
             "inside": [],
             "captured": [],
-            "reads": [[maps.numbers(ms) for ms in output_to_input(op, k)] for k in range(len(op.results))],
-            "feeds": [[maps.numbers(ms) for ms in input_to_output(op, k)] for k in range(len(op.operands))],
+            "reads": [[maps.numbers(ms, names) for ms in output_to_input(op, k)] for k in range(len(op.results))],
+            "feeds": [[maps.numbers(ms, names) for ms in input_to_output(op, k)] for k in range(len(op.operands))],
         })  # fmt: skip
     steps = _steps(plan, executable, {op: k for k, op in enumerate(program.ops)})
     return numbers, {"values": values, "ops": ops, "results": add(program.results, "value"), "steps": steps, **_reasons(plan)}

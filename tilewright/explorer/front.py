@@ -87,11 +87,19 @@ def explore(subject: Any, /, *args: Any, entry: str = "main", height: int = 760)
         planned = subject
     else:
         module = _module_of(subject, args)
-        origin = module.source.name if module.source is not None and not module.source.name.startswith("<") else ""
+        origin = _title_of(module)
         planned = plan(as_module(module), entry, supports=codegen.supports)
     if made is None:
         made = codegen.compile(planned)
     return Explorer(document(planned, made, origin, codegen.supports), height)
+
+
+def _title_of(module: Module) -> str:
+    """The file that the program comes from. Of a whole path the name alone: pages are given to others."""
+    if module.source is None or module.source.name.startswith("<"):
+        return ""
+    path = pathlib.Path(module.source.name)
+    return path.name if path.is_absolute() else str(path)
 
 
 def _module_of(subject: Any, args: tuple[Any, ...]) -> Module:

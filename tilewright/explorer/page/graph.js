@@ -2,6 +2,7 @@
 "use strict";
 
 const OP_WIDE = 150, OP_HIGH = 24, ROW = 46, PAD = 12;
+const READABLE = 1.5; // units of the picture for a pixel
 
 class Graph {
   constructor(app, svg) {
@@ -118,7 +119,7 @@ class Graph {
       else this.box(by.get(key), x, y, box);
     }
     this.connect();
-    if (!this.view) this.fit();
+    if (!this.view) this.fit(READABLE);
     this.light();
   }
 
@@ -167,7 +168,9 @@ class Graph {
       const name = op.name.replace(/^stablehlo\.|^chlo\./, "");
       const words = `${name} %${result?.name ?? ""}: ${result?.type ?? "no result"}`;
       const inside = op.inside.length ? "↳ " : "", more = op.inside.length ? `, with ${many(op.inside.length, "program")} inside` : "";
-      const node = this.button(this.tops, "op", x + ox, y + oy, OP_WIDE, OP_HIGH, `${inside}${name} %${result?.name ?? ""}`, words + more, () => this.app.chooseOp(k));
+      // `broadcast_in_dim %broadcast_in_dim_4` would be cut before its number.
+      const own = `%${result?.name ?? ""}`, label = own.startsWith(`%${name}`) ? own : `${name} ${own}`;
+      const node = this.button(this.tops, "op", x + ox, y + oy, OP_WIDE, OP_HIGH, inside + label, words + more, () => this.app.chooseOp(k));
       if (op.inside.length) node.addEventListener("dblclick", () => this.app.enter(op.inside[op.inside.length - 1]));
       this.nodes.set(`op ${k}`, node);
     }
@@ -218,8 +221,9 @@ class Graph {
 
   // ---------------------------------------------------------------- zoom
 
-  fit() {
-    const box = this.svg.getBoundingClientRect(), scale = Math.max(this.size[0] / (box.width || 1), this.size[1] / (box.height || 1), 0.7);
+  // All of it; at first no farther than words can be read.
+  fit(most = Infinity) {
+    const box = this.svg.getBoundingClientRect(), scale = Math.min(Math.max(this.size[0] / (box.width || 1), this.size[1] / (box.height || 1), 0.7), most);
     this.view = [(this.size[0] - box.width * scale) / 2, -10, scale];
     this.look();
   }

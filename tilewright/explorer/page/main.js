@@ -214,8 +214,10 @@ class App {
     const name = this.data.values[this.value].name, pair = region.outside.find(([v]) => v === this.value);
     const carried = region.carries.find(([argument]) => argument === name);
     const words = [];
-    if (pair) words.push(`${carried ? "In the first turn it is" : "It is"} %${outer.values[pair[1]].name} of ${outer.name}.`);
-    if (carried) words.push(`Later it is %${carried[1]} of the turn before (${carried[2]}).`);
+    const isSame = carried && carried[2] === "invariant"; // the loop hands it on as it is
+    const when = !carried ? "It is" : isSame ? "In every turn it is" : "In the first turn it is";
+    if (pair) words.push(`${when} %${outer.values[pair[1]].name} of ${outer.name}.`);
+    if (carried && !isSame) words.push(`Later it is %${carried[1]} of the turn before (${carried[2]}).`);
     const out = make("button", {}, `go to ${outer.name}`);
     out.addEventListener("click", () => this.enter(region.around, region.op));
     box.append(make("p", { id: "outside" }, `${words.join(" ")} `, out));
@@ -281,9 +283,12 @@ class App {
     }
     $("grids").append(...shown.map((w) => this.grids.get(w).card));
     const verb = backward ? "reads" : "feeds";
+    // Where it ends without an argument: what a loop reads is known inside of it alone.
+    const ends = backward ? [...new Set(order.filter((w) => found.get(w).depth < this.depth && this.data.ops[this.follow.makers[w]]?.inside.length).map((w) => this.data.steps[this.data.ops[this.follow.makers[w]].step]?.name ?? `%${values[w].name}`))] : [];
     if (!backward) for (const k of this.follow.captors[v]) words.push(`what is inside %${values[this.data.ops[k].results[0]]?.name ?? "a loop"}`);
     const told = [...words, ...between.slice(0, Math.max(0, 8 - words.length))], more = order.length - 1 - told.length;
     $("said").textContent = `%${values[v].name}[${Shape.index(element, shape).join(", ")}] ${verb} ${told.join("; ") || "nothing"}`
+      + (ends.length ? `; it ends at ${ends.join(", ")}: open what is inside to go on` : "")
       + `${more > 0 ? `; and ${many(more, "more array")} on the way` : ""}${isAround ? ". “At most”: a box around what cannot be followed one by one" : ""}`;
     if (pointed === null && document.activeElement !== $("index")) $("index").value = Shape.index(element, shape).join(", ");
     this.graph.light(new Set(order.filter((w) => found.get(w).region.size || w === v)));

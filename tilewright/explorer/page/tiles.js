@@ -158,7 +158,7 @@ class Tiles {
     this.said.textContent = `Tile ${this.at + 1} of ${total}: stores %${values[this.root].name} ${sides(this.box(this.at))}; reads at most ${words.join(", ") || "nothing"}`;
     const most = Math.max(fresh + kept, 1);
     this.meter.replaceChildren(make("span", { class: "new", style: `width:${(100 * fresh) / most}%` }), make("span", { class: "kept", style: `width:${(100 * kept) / most}%` }));
-    const said = `${bytes(fresh)} loaded, ${bytes(kept)} kept from the tile before; ${total} tiles of ${this.sizes.join(" × ") || "one element"}`;
+    const said = `${bytes(fresh)} loaded, ${bytes(kept)} kept from the tile before; ${many(total, "tile")} of ${this.sizes.join(" × ") || "one element"}`;
     this.meter.setAttribute("aria-label", said);
     this.section.querySelector("#tile-bytes").textContent = said;
     this.planned();
