@@ -13,8 +13,10 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax
     import jax.export
     import jax.numpy as jnp
-    from jax.experimental import buffer_callback, pallas, topologies
+    from jax.experimental import buffer_callback, pallas, serialize_executable, topologies
     from jax.experimental.sparse.linalg import spsolve
+
+    from tilewright.pjrt.handles import living
 
 
 def check_donated_arguments_that_are_others_too() -> None:
@@ -49,6 +51,33 @@ def check_costs() -> None:
     assert costs(lambda x: x @ x, x)["flops"] == 2 * 8**3
     assert costs(jnp.sin, x)["transcendentals"] == 64
     assert costs(lambda x: x + 1, x)["bytes accessed"] >= 2 * 4 * 64
+
+
+def check_programs_of_keys_are_shown() -> None:
+    """Keys bring annotations of shardings, which jaxlib does not read in compiled programs: none was shown or written out."""
+    lowered = jax.jit(jax.random.split).lower(jax.random.key(1))
+    compiled = lowered.compile()
+    assert "HloModule" in compiled.as_text()
+    made = serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))(jax.random.key(1))
+    np.testing.assert_array_equal(jax.random.key_data(made), jax.random.key_data(jax.random.split(jax.random.key(1))))
+
+
+def check_costs_of_what_is_lowered() -> None:
+    """They were None."""
+
+    def flops() -> float:
+        return float(jax.jit(lambda x: x * 2).lower(np.ones((3, 4), np.float32)).cost_analysis()["flops"])
+
+    with jax.default_device(jax.devices("cpu")[0]):
+        expected = flops()
+    assert flops() == expected == 12
+
+
+def check_what_has_no_elements_is_put_natively() -> None:
+    """Every call with an ordered callback puts its token, an array of no elements, which went through Python."""
+    before = len(living)
+    x = jax.device_put(np.zeros((0, 3), bool))
+    assert len(living) == before and x.shape == (0, 3) and np.asarray(x).size == 0
 
 
 def check_dlpack() -> None:

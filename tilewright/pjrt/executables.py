@@ -40,7 +40,7 @@ from tilewright.pjrt.handles import READY, Problem, Text, living
 from tilewright.pjrt.layout import ExecuteOptions, element_number
 from tilewright.pjrt.layout import Program as GivenProgram
 from tilewright.pjrt.native import functions, state
-from tilewright.pjrt.partitioning import Placing, costs
+from tilewright.pjrt.partitioning import Placing, costs, readable
 
 __all__ = ["FUNCTIONS", "Program"]
 
@@ -364,8 +364,10 @@ def _check_memory(program: Program) -> None:
 
 def _wait_for_room() -> None:
     """Returns when no more calls are on their way than results should wait for; at once in a callback, whose call is one."""
+    functions().relieve()
     while not threads.is_own() and state.words[records.PENDING] + threads.unfinished() >= records.MOST_PENDING:
         time.sleep(1e-4)
+        functions().relieve()
 
 
 # ---------------------------------------------------------------- what a program is
@@ -444,9 +446,8 @@ def _fingerprint(a: Any) -> None:
 
 def _optimized(a: Any) -> None:
     program: Program = living[a.executable]
-    given, code = GivenProgram.from_address(a.program), program.shown
-    if program.cut is not None:
-        code = program.cut.code
+    given = GivenProgram.from_address(a.program)
+    code = program.cut.code if program.cut is not None else readable(program.shown)
     if not given.code:
         given.code_size = len(code)
     elif given.code_size < len(code):

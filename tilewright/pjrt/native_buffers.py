@@ -238,11 +238,14 @@ def kernel(begin, end):
         is_taken = size > 0
         dims = words(a[{dims}])
         strides = words(a[{strides}])
+        is_dense = True
         for k in range(rank):
             n = dims[rank - 1 - k]
             if a[{strides_count}] > 0 and n != 1 and strides[rank - 1 - k] != size:
-                is_taken = False
+                is_dense = False
             size *= n
+        # jaxlib gives strides of 0 for what has no elements, such as a token
+        is_taken = is_taken and (is_dense or size == 0)
         if is_taken and (semantics < 2 or size <= {COPIED_BYTES}):
             room = call_function(state[{MALLOC}], 8 * {NEW_WORDS}, 0, 0)
             if room != 0:

@@ -24,7 +24,7 @@ import numpy as np
 from tilewright.pjrt.client import Device, client, handle_list
 from tilewright.pjrt.handles import Problem
 
-__all__ = ["Partitioned", "Placing", "costs", "device_ids", "field"]
+__all__ = ["Partitioned", "Placing", "costs", "counted", "device_ids", "field", "readable"]
 
 _PASS = "spmd-partitioning"
 _FILES = f"*.after_{_PASS}.*"
@@ -105,11 +105,30 @@ def costs(code: bytes) -> dict[str, float]:
     from jaxlib import _jax
 
     try:
-        module = _jax.mlir.mlir_module_to_xla_computation(code).as_hlo_module()
-        found: dict[str, float] = _jax.hlo_module_cost_analysis(_xla(1), module)
+        return counted(_jax.mlir.mlir_module_to_xla_computation(code).as_hlo_module())
     except _jax.JaxRuntimeError as e:
         raise Problem("UNIMPLEMENTED", f"XLA does not count this program's operations: {e}") from None
+
+
+def counted(module: Any) -> dict[str, float]:
+    """What XLA counts of a module of its own."""
+    from jaxlib import _jax
+
+    found: dict[str, float] = _jax.hlo_module_cost_analysis(_xla(1), module)
     return found
+
+
+def readable(code: bytes) -> bytes:
+    """A program as jaxlib reads compiled ones: it knows shardings as XLA's annotations, and not the ops that JAX lowers to.
+
+    Programs that get or make random keys have such ops on one device, too.
+    """
+    if b"sdy" not in code:
+        return code
+    from jaxlib import _jax
+
+    made = _jax.mlir.xla_computation_to_mlir_module(_jax.mlir.mlir_module_to_xla_computation(code))
+    return made if isinstance(made, bytes) else str(made).encode()
 
 
 def _partitioned(code: bytes, options: Any, count: int) -> Partitioned:

@@ -12,6 +12,7 @@ import numpy as np
 from hlo.errors import TilewrightError
 from tilewright.pjrt.ffi import handlers
 from tilewright.pjrt.lowering import install
+from tilewright.pjrt.partitioning import counted
 from tilewright.pjrt.plugin import entries
 
 __all__ = ["check_version", "register"]
@@ -47,6 +48,23 @@ def _use_persistent_cache(platform: str) -> None:
         return is_enabled() if backend.platform == platform else others(backend)
 
     names.is_cache_used = is_cache_used
+
+
+def _count_lowered(platform: str) -> None:
+    """Has `jax.stages.Lowered.cost_analysis` ask XLA for this platform's programs, as for the CPU's.
+
+    JAX's own refuses platforms that come by the PJRT interface.
+    """
+    from jax._src.interpreters import pxla
+
+    kind: Any = pxla.MeshComputation
+    others = kind.cost_analysis
+
+    def cost_analysis(self: Any) -> dict[str, float]:
+        is_own = getattr(self.compile_args["backend"], "platform", None) == platform
+        return counted(self.hlo().as_hlo_module()) if is_own else others(self)
+
+    kind.cost_analysis = cost_analysis
 
 
 class _Writable:
@@ -123,6 +141,7 @@ def register(platform: str) -> None:
         install(platform)
         _use_persistent_cache(platform)
         _share_by_dlpack(platform)
+        _count_lowered(platform)
         xla_client.register_custom_call_handler(platform, handlers.register)
     named = (config.jax_platforms.value or "").split(",")
     if platform in named and "cpu" not in named:
