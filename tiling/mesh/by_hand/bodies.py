@@ -50,9 +50,10 @@ def manual(walk: Around, op: Op) -> None:
         tiles = _left_over(walk.sharding(v), shard, free, a) if walk.is_placed(v) else Sharding.whole(a.rank)
         given[a] = Held(walk.at(v, _joined(shard, tiles), _REASON), tiles)
     if free:
+        hints = [walk.hints.get(r) for r, _, _ in rows]
         wanted = [
-            None if (s := walk.hints.get(r)) is None else _left_over(s, shard, free, v)
-            for (r, v, _), shard in zip(rows, shards, strict=True)
+            None if hint is None else _left_over(hint, shard, free, v)
+            for hint, (_, v, _), shard in zip(hints, rows, shards, strict=True)
         ]
         made = _over_free_axes(walk, body, given, free, [v for _, v, _ in rows], wanted, shards)
     else:
