@@ -127,7 +127,6 @@ class Walk:
                 if not s.is_whole:  # nobody wants all of it: it would only be no loss
                     self.hints.setdefault(v, s)
 
-
     # ------------------------------------------------------------ values
 
     def sharding(self, v: Value) -> Sharding:
@@ -290,7 +289,7 @@ class Walk:
                     choice = self._choice(op, spread, hint)
                     if choice is not None:
                         choices.append(choice)
-        specials = self._specials(op, hint)
+        specials = self._special(op, op, op.operands, hint)
         if not self.whole.exchanges:
             choices = [c for c in choices if stays(self, op, c.operands, c.result.digits)] or choices
             specials = [s for s in specials if stays(self, op, s.operands, s.result.digits)] or specials
@@ -312,10 +311,6 @@ class Walk:
         results = self._emitted(op, best)
         for r, v in zip(op.results, results, strict=True):
             self.held[r] = Held(v, best.result)
-
-    def _specials(self, op: Op, hint: Sharding | None) -> list[Special]:
-        """The ways that the maps of an op as it is do not say: rows by their numbers, parts of a concatenation."""
-        return self._special(op, op, op.operands, hint)
 
     def _special(
         self, op: Op, ends: Op, operands: Sequence[Value], hint: Sharding | None, frame: Frame | None = None
