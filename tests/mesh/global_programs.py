@@ -171,6 +171,12 @@ PROGRAMS = (
     GlobalProgram("transposes, reshapes and slices", module_text(
         _XY, [("8x16xf32", '[{"y"}, {"x"}]')], _MOVES, [("16x4xf32", '[{"x"}, {}]')]
     ), ("all_gather",), 64),
+    GlobalProgram("holes between rows and behind the last", module_text(
+        _X4, [("8x4xf32", '[{"x"}, {}]')],
+        "  %z = stablehlo.constant dense<0.0> : tensor<f32>\n"
+        "  %r = stablehlo.pad %a0, %z, low = [0, 0], high = [1, 0], interior = [1, 0] : (tensor<8x4xf32>, tensor<f32>) -> tensor<16x4xf32>\n"
+        "  return %r : tensor<16x4xf32>", [("16x4xf32", '[{"x"}, {}]')]
+    ), (), 0),
     GlobalProgram("a mask and a constant", module_text(_XY, [("8x16xf32", '[{"x"}, {"y"}]')], _IOTA, [("8x16xf32", '[{"x"}, {"y"}]')]), (), 0),
     GlobalProgram("embedding, columns in parts", module_text(
         _X4, [("16x8xf32", '[{}, {"x"}]'), ("4x1xi32", "[{}, {}]")], _EMBEDDING, [("4x8xf32", '[{}, {"x"}]')]

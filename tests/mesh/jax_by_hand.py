@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, shard_map
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 Program = tuple[str, Callable[..., Any], Mesh, tuple[Any, ...], Any, tuple[Any, ...]]
@@ -86,6 +86,82 @@ def summa(mesh: Mesh) -> Callable[..., Any]:
     return shard_map(body, mesh=mesh, in_specs=(P("x", "y"),) * 2, out_specs=P("x", "y"))
 
 
+# ---------------------------------------------------------------- for one process along some axes
+
+
+def partly(mesh: Mesh, given: Any, made: Any, f: Callable[..., Any], axes: str = "x") -> Callable[..., Any]:
+    """A body that is written for one process along some axes and in the global view along the others."""
+    return shard_map(f, mesh=mesh, in_specs=given, out_specs=made, axis_names=set(axes))
+
+
+def pipeline_of_layers(mesh: Mesh, micro: int = 4) -> Callable[..., Any]:
+    """A layer of two products a process along x; the products are partitioned along y."""
+    n = mesh.shape["x"]
+
+    def body(w: Any, u: Any, xs: Any) -> Any:
+        me = lax.axis_index("x")
+
+        def step(c: Any, t: Any) -> Any:
+            now, out = c
+            y = jnp.tanh(jnp.where(me == 0, xs[jnp.minimum(t, micro - 1)], now) @ w[0]) @ u[0]
+            last = (me == n - 1) & (t >= n - 1)
+            out = jnp.where(last, out.at[jnp.clip(t - n + 1, 0, micro - 1)].set(y), out)
+            return (lax.ppermute(y, "x", [(i, i + 1) for i in range(n - 1)]), out), None
+
+        start = tuple(lax.pcast(jnp.zeros(s), ("x",), to="varying") for s in (xs.shape[1:], xs.shape))
+        (_, out), _ = lax.scan(step, start, jnp.arange(micro + n - 1))
+        return lax.psum(jnp.where(me == n - 1, out, 0), "x")
+
+    return partly(mesh, (P("x"), P("x"), P()), P(), body)
+
+
+def averaged_gradient(mesh: Mesh) -> Callable[..., Any]:
+    """Data parallelism by hand, tensor parallelism by the partitioner."""
+
+    def body(w: Any, x: Any) -> Any:
+        own = lax.pcast(w, "x", to="varying")
+        return lax.pmean(jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(own), "x")
+
+    return partly(mesh, (P(), P("x")), P(), body)
+
+
+def nested(mesh: Mesh) -> Callable[..., Any]:
+    def body(a: Any) -> Any:
+        inner = shard_map(lambda c: c * 2 + lax.psum(c, "y"), in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"})
+        return inner(a) - lax.pmax(a, "x")
+
+    return partly(mesh, P("x"), P("x"), body)
+
+
+def partly_by_hand(d22: Mesh, d222: Mesh) -> Iterator[Program]:
+    line, both, columns = P("x"), P("x", "y"), P(None, "y")
+    cut, across, neither = P("x", None, "y"), P(None, "x", "y"), P(None, "x")
+    yield from (
+        ("pipeline of layers in parts", pipeline_of_layers(d22), d22, (cut, both, P()), P(), ((2, 8, 16), (2, 16, 8), (4, 5, 8))),
+        ("gradients averaged by hand", averaged_gradient(d22), d22, (columns, line), columns, ((16, 8), (8, 16))),
+        ("exchanged along one axis", partly(d22, (line,), neither, lambda a: lax.all_to_all(a, "x", 1, 0, tiled=True)), d22,
+         (cut,), across, ((8, 8, 6),)),
+        ("sum kept along one axis", partly(d22, (neither,), line, lambda a: lax.psum_scatter(a, "x", tiled=True)), d22,
+         (across,), cut, ((8, 4, 6),)),
+        ("less their mean along one axis of two", partly(d22, (line,), line, lambda a: a - lax.pmean(a, "x")), d22,
+         (P(("x", "y")),), P(("x", "y")), ((16, 8),)),
+        ("softmax along the other axis", partly(d22, (line,), line, lambda a: jax.nn.softmax(a, -1) + lax.axis_index("x")), d22,
+         (both,), both, ((16, 8),)),
+        ("product along the first axis of two", partly(d22, (P("y"), P()), P("y"), lambda a, w: a @ w * lax.axis_index("y"), "y"),
+         d22, (P(("x", "y")), P()), P(("x", "y")), ((16, 8), (8, 8))),
+        ("sum along one axis of three", partly(d222, (P("z"), P()), P("z"), lambda a, w: lax.psum(a @ w, "z") + a @ w, "z"), d222,
+         (P("z", "x"), both), P("z", "y"), ((16, 8), (8, 8))),
+        ("a branch for each process along one axis",
+         partly(d22, (line, P()), line, lambda a, w: lax.cond(lax.axis_index("x") > 0, lambda a: jnp.tanh(a @ w), jnp.sin, a)),
+         d22, (line, P("y")), line, ((16, 8), (8, 8))),
+        ("one body inside of another", nested(d22), d22, (both,), both, ((16, 8),)),
+        ("what is left open", lambda a: lax.with_sharding_constraint(a * 2, NamedSharding(d22, P(P.UNCONSTRAINED, None))).sum(1),
+         d22, (both,), line, ((16, 8),)),
+        ("three axes to two of them", lambda a: a.sum(1), d222, (P(("x", "y", "z")),), P(("z", "x")), ((16, 4),)),
+        ("holes between rows", lambda a: lax.pad(a, 0.0, ((0, 1, 1), (0, 0, 0))), d22, (line,), line, ((16, 4),)),
+    )  # fmt: skip
+
+
 # ---------------------------------------------------------------- in the global view
 
 
@@ -153,6 +229,7 @@ def by_hand() -> Iterator[Program]:
     rows, image, both, line = P("x", None), P(None, "x"), P("x", "y"), P("x")
     weights = ((16, 32), (32, 16), (8, 16), (8, 16))
     kernels = ((3, 3, 3, 8), (3, 3, 8, 4))
+    yield from partly_by_hand(d22, mesh(2, 2, 2))
     yield from (
         ("ring attention", ring_attention(d4), d4, (image,) * 3, image, ((2, 16, 2, 8),) * 3),
         ("ring attention on three", ring_attention(d3), d3, (image,) * 3, image, ((2, 12, 2, 8),) * 3),

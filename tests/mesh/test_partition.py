@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -74,6 +75,51 @@ def test_a_body_for_one_process_is_taken_as_it_is() -> None:
     (found,) = on_a_grid(made, (x,))
     assert np.array_equal(found, 2 * (x[:, :8] + x[:, 8:]))
     assert [str(s) for s in made.results] == ["[{x}, {}]"]
+
+
+PARTLY_OWN = """module { sdy.mesh @m = <["x"=2, "y"=2]>
+  func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>},
+                  %b: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {"y"}]>})
+      -> (tensor<4x8xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {"y"}]>}) {
+    %0:2 = sdy.manual_computation(%a, %b) in_shardings=[<@m, [{"x", ?}, {?}]>, <@m, [{?}, {?}]>]
+        out_shardings=[<@m, [{?}, {?}]>, <@m, [{?}, {?}]>] manual_axes={"x"} (%c: tensor<4x8xf32>, %d: tensor<8x8xf32>) {
+      %1 = stablehlo.dot_general %c, %d, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+      %2 = sdy.sharding_constraint %1 <@m, [{?}, {?}]> : tensor<4x8xf32>
+      %3 = "stablehlo.all_reduce"(%2) ({ ^bb0(%p: tensor<f32>, %q: tensor<f32>): %s = stablehlo.add %p, %q : tensor<f32>
+        stablehlo.return %s : tensor<f32> }) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+        replica_groups = dense<GROUPS> : tensor<2x2xi64>, use_global_device_ids} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+      %4 = "stablehlo.all_gather"(%c) {all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 2, type = 1>,
+        replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>, use_global_device_ids} : (tensor<4x8xf32>) -> tensor<8x8xf32>
+      sdy.return %3, %4 : tensor<4x8xf32>, tensor<8x8xf32>
+    } : (tensor<8x8xf32>, tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<8x8xf32>)
+    return %0#0 : tensor<4x8xf32> } }"""
+
+
+@pytest.mark.parametrize(
+    ("groups", "sent"),
+    [
+        ("[[0, 2], [1, 3]]", ["all_reduce along x: each process sends 64 bytes"]),
+        # Partners that differ in y hold different tiles: they get whole shards.
+        ("[[0, 3], [1, 2]]", ["all_gather along y: each process sends 64 bytes", "all_reduce along x, y: each process sends 128 bytes"]),
+    ],
+)  # fmt: skip
+def test_axes_that_a_body_leaves_are_the_partitioners(groups: str, sent: list[str]) -> None:
+    """The product is in columns along y; a result that nobody reads is not gathered."""
+    made = partition(hlo.parse(PARTLY_OWN.replace("GROUPS", groups)))
+    a, b = (np.arange(k, k + 64, dtype=np.float32).reshape(8, 8) for k in (0, 7))
+    (found,) = on_a_grid(made, (a, b))
+    assert np.array_equal(found, a[:4] @ b + a[4:] @ b)
+    assert [re.sub(r" of \S+ ", " ", str(c)).split(";")[0] for c in made.communications] == sent
+
+
+def test_a_constraint_leaves_open_dimensions_as_they_are() -> None:
+    text = """module { sdy.mesh @m = <["x"=2, "y"=2]>
+      func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {"y"}]>}) -> tensor<8x8xf32> {
+        %0 = sdy.sharding_constraint %a <@m, [{?}, {}]> : tensor<8x8xf32>
+        return %0 : tensor<8x8xf32> } }"""
+    made = partition(hlo.parse(text))
+    assert [str(s) for s in made.results] == ["[{x}, {}]"]
+    assert [(c.kind, c.sent_bytes) for c in made.communications] == [("all_gather", 64)]
 
 
 def test_xlas_calls_into_a_part_for_one_process_and_out_of_it() -> None:

@@ -12,7 +12,7 @@ from hlo.module import Module, walk
 from tiling.mesh.mesh import Mesh
 from tiling.mesh.shardings import Digit, Sharding
 
-__all__ = ["AnnotationError", "has_annotations", "meshes_of", "sharding_of", "shardings_in"]
+__all__ = ["AnnotationError", "has_annotations", "meshes_of", "open_dims", "sharding_of", "shardings_in"]
 
 
 class AnnotationError(TilewrightError):
@@ -101,6 +101,16 @@ def _shardy(text: str, meshes: Mapping[str, Mesh]) -> Sharding:
                 digits.append(_digit(mesh, token["name"], token["before"], token["size"], text))
         made.append(tuple([d for d in digits if d.size > 1]))
     return Sharding(tuple(made))
+
+
+def open_dims(text: str) -> tuple[int, ...]:
+    """The dimensions that one of Shardy's shardings leaves open for more axes.
+
+    >>> open_dims('#sdy.sharding<@m, [{"y", ?}, {"x"}, {?}]>')
+    (0, 2)
+    """
+    body = text[text.find("[") + 1 : text.rfind("]")]
+    return tuple([k for k, dim in enumerate(re.findall(r"\{([^{}]*)\}", body)) if "?" in dim])
 
 
 def _digit(mesh: Mesh, axis: str, before: str | None, size: str | None, text: str) -> Digit:

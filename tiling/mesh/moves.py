@@ -65,6 +65,8 @@ def moves_between(source: Sharding, target: Sharding, shape: Sequence[int] = ())
     ['slice', 'all_gather']
     >>> [m.digits for m in moves_between(Sharding(((x, y),)), Sharding(((x,),)), (7,))] == [(x, y), (x,)]
     True
+    >>> [m.kind for m in moves_between(Sharding(((x, y),)), Sharding(((y,),)))]
+    ['permute', 'all_gather']
     """
     now, made = source, []
     fixed = {*source.uneven_dims(shape), *target.uneven_dims(shape)}
@@ -111,6 +113,12 @@ def moves_between(source: Sharding, target: Sharding, shape: Sequence[int] = ())
         kept = 0
         while k not in fixed and kept < len(target.dims[k]) and now.dims[k][kept] == target.dims[k][kept]:
             kept += 1
+        rest = [d for d in now.dims[k] if d not in target.dims[k]]
+        stays = k not in fixed and set(target.dims[k]) <= set(now.dims[k])
+        if stays and prod(d.size for d in rest) < prod(d.size for d in now.dims[k][kept:]) - 1:
+            # The digits that stay come first: a tile is sent for that, and fewer are gathered then.
+            go("permute", now.dims[k], _with(now, k, (*target.dims[k], *rest)))
+            continue
         go("all_gather", now.dims[k][kept:], _with(now, k, now.dims[k][:kept]), k)
     return made
 

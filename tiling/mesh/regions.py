@@ -1,4 +1,4 @@
-"""Ops with bodies: loops, branches, and bodies that the program itself has written for one process.
+"""Loops and branches.
 
 What goes round in a loop keeps its sharding. It has the one that its initial value has; but one that is made where it is read,
 such as zeros, is made as the body gives it back, which a first way through the body finds out.
@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Protocol
 
-from hlo.clone import captured_values
 from hlo.module import Block, Op, Value
 from hlo.registry import definition
-from tiling.mesh.annotations import AnnotationError
-from tiling.mesh.by_hand import note, trips_of
 from tiling.mesh.emit import Emitter
-from tiling.mesh.local_ops import cloned
-from tiling.mesh.shardings import Sharding
+from tiling.mesh.shardings import Digit, Sharding
 from tiling.mesh.written import Written
 from tiling.program.flatten import Program, Region, flatten_region
+from tiling.program.unroll_short_loops import trips
 
-__all__ = ["Held", "control", "manual"]
+__all__ = ["Around", "Held", "control", "trips_of"]
 
 _ROUNDS = 3  # of ways through a loop's body that find out how it gives values back
 
@@ -43,6 +39,12 @@ class Around(Protocol):
     emit: Emitter
     held: dict[Value, Held]
     hints: dict[Value, Sharding]
+    program: Program
+    free: tuple[Digit, ...] | None
+
+    def is_placed(self, v: Value) -> bool:
+        """Whether a value is somewhere; else it is made where it is read."""
+        ...
 
     def sharding(self, v: Value) -> Sharding:
         """How a value is spread."""
@@ -56,44 +58,12 @@ class Around(Protocol):
         """Appends what a process computes of each op."""
         ...
 
-    def inside(self, emit: Emitter, held: dict[Value, Held], program: Program, wanted: Sequence[Sharding | None]) -> Around:
+    def inside(
+        self, emit: Emitter, held: dict[Value, Held], program: Program, wanted: Sequence[Sharding | None],
+        free: tuple[Digit, ...] | None = None,
+    ) -> Around:  # fmt: skip
         """The way through a block inside of this one."""
         ...
-
-
-def manual(walk: Around, op: Op) -> None:
-    """A body that the program itself has written for one process: its operands are brought to where it wants them."""
-    body = op.regions[0]
-    inner: dict[Value, Value] = {}
-    for v, a, s in zip(op.operands, body.arguments, walk.whole.per_value(op, "in_shardings"), strict=True):
-        wanted = _as_in_body(walk.whole.atomic(s, v), v, a)
-        inner[a] = walk.at(v, wanted, "the body of sdy.manual_computation takes it so")
-    for captured in captured_values(body):
-        if captured not in inner:
-            inner[captured] = walk.at(captured, Sharding.whole(captured.rank), "a body reads all of it")
-    for part in body.ops[:-1]:
-        made = cloned(part, inner)
-        walk.emit.block.ops.append(made)
-        note(walk.whole, walk.emit, part)
-        inner.update(zip(part.results, made.results, strict=True))
-    for r, v, s in zip(op.results, body.ops[-1].operands, walk.whole.per_value(op, "out_shardings"), strict=True):
-        walk.held[r] = Held(inner[v], _as_in_body(walk.whole.atomic(s, r), r, v))
-
-
-def _as_in_body(s: Sharding, v: Value, inside: Value) -> Sharding:
-    """A sharding without the digits that are not the body's own to see: its shards are larger by these."""
-    if s.local_shape(v.tensor.static_shape) == inside.shape:
-        return s
-    dims = []
-    for k, digits in enumerate(s.dims):
-        kept = digits
-        while kept and v.shape[k] // prod(d.size for d in kept) != inside.shape[k]:
-            kept = kept[:-1]
-        dims.append(kept)
-    made = Sharding(tuple(dims))
-    if made.local_shape(v.tensor.static_shape) != inside.shape:
-        raise AnnotationError(f"sdy.manual_computation: the sharding {s} of {v.type} gives no shard {inside.type}")
-    return made
 
 
 def control(walk: Around, op: Op) -> None:
@@ -156,3 +126,9 @@ def _carried(walk: Around, op: Op, body: Region) -> list[Sharding]:
             break
         found = again
     return found
+
+
+def trips_of(op: Op, regions: Sequence[Region]) -> int:
+    """How often a loop's body runs; 1 where that is not known."""
+    test, body = (r.program for r in regions)
+    return trips(op.operands, (test.arguments, test.results[0]), (body.arguments, body.results)) or 1

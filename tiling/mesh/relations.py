@@ -17,7 +17,7 @@ from math import prod
 from hlo.errors import Declined
 from hlo.module import Op
 from indexing.deriving.edges import OpEdges, edges_of
-from indexing.expr import Bounds, Const, Expr, Interval, Var, simplify, substitute
+from indexing.expr import Bounds, Const, Expr, Interval, Mod, Var, simplify, substitute
 from indexing.map import Constraint, IndexingMap, Variable
 from tiling.mesh.shardings import Digit, Sharding
 
@@ -315,8 +315,21 @@ def _deciding(edges: OpEdges, conditions: Sequence[Constraint]) -> tuple[Constra
     """The conditions that do not hold everywhere."""
     within = {v.var: v.interval for v in (*edges.dims, *edges.ranges)} | {v.var: v.interval for v in edges.runtimes}
     bounds = Bounds(within)
-    rows = [(c, bounds(c.expression)) for c in conditions]
+    rows = [(c, _rounded(c.expression, bounds(c.expression), conditions)) for c in conditions]
     return tuple([c for c, (low, high) in rows if low < c.interval.lower or high > c.interval.upper])
+
+
+def _rounded(e: Expr, limits: tuple[int, int], conditions: Sequence[Constraint]) -> tuple[int, int]:
+    """The limits of `e` where it has one remainder: d in [0, 31] with d mod 2 = 0 is no more than 30."""
+    low, high = limits
+    for c in conditions:
+        m = c.expression
+        if isinstance(m, Mod) and isinstance(m.divisor, int) and c.interval == Interval(0, 0):
+            more = simplify(m.numerator - e, {})
+            if more.is_constant:
+                low += -(low + more.constant) % m.divisor
+                high -= (high + more.constant) % m.divisor
+    return low, high
 
 
 def _is_zero(e: Expr) -> bool:

@@ -20,8 +20,7 @@ from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Fold, Generate, Literal, Move, SumOfProducts
 from hlo.types import TensorType
 from indexing.expr import Var
-from tiling.mesh.annotations import AnnotationError, sharding_of
-from tiling.mesh.by_hand import note
+from tiling.mesh.by_hand.bodies import collective, is_own, manual, own
 from tiling.mesh.choices import Choice, dearer, moves_of, stays
 from tiling.mesh.cut_sums import best_cut, summed_in_pieces
 from tiling.mesh.emit import Emitter, resized
@@ -29,23 +28,22 @@ from tiling.mesh.groups import COLLECTIVES
 from tiling.mesh.halo.deferred import Deferred
 from tiling.mesh.halo.inside import inside_first, inside_of, saved_seconds
 from tiling.mesh.halo.windows import window_seconds, with_window
-from tiling.mesh.local_ops import cloned, combination, filling, is_filled, local_op, windowed_dims
+from tiling.mesh.local_ops import combination, filling, is_filled, local_op, windowed_dims
 from tiling.mesh.moves import moves_cost
-from tiling.mesh.regions import Held, control, manual
+from tiling.mesh.regions import Held, control
 from tiling.mesh.relations import Loops, Spread, Windows, loops_of
 from tiling.mesh.remade import Sources, reads_no_values
 from tiling.mesh.shardings import Digit, Sharding
 from tiling.mesh.special.pools import Frame, frames_of, pools
 from tiling.mesh.special.ways import Special, specials_of
 from tiling.mesh.spreads import may_spread, spreads_of, uneven_ranges
-from tiling.mesh.written import TO_SHARD, TO_WHOLE, Written, target_of
+from tiling.mesh.written import Written
 from tiling.program.flatten import Program
 
 __all__ = ["Walk"]
 
 _PLACED = frozenset({"stablehlo.custom_call", "stablehlo.partition_id", "stablehlo.replica_id"}) | COLLECTIVES
 """Ops that compute on a tile something else than on the whole, though they read the same."""
-_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _IDENTITIES = ("sdy.propagation_barrier", "stablehlo.optimization_barrier")
 
 
@@ -58,14 +56,18 @@ class Walk:
     held: dict[Value, Held]
     program: Program
     wanted: Sequence[Sharding | None]
+    free: tuple[Digit, ...] | None = None  # of a body that the program has written for one process: what it leaves
     lazy: dict[Value, Op] = field(default_factory=dict)
     hints: dict[Value, Sharding] = field(default_factory=dict)
     known: dict[tuple[Value, Sharding], Value] = field(default_factory=dict)
     loops: dict[Op, Loops | Declined] = field(default_factory=dict)
 
-    def inside(self, emit: Emitter, held: dict[Value, Held], program: Program, wanted: Sequence[Sharding | None]) -> Walk:
+    def inside(
+        self, emit: Emitter, held: dict[Value, Held], program: Program, wanted: Sequence[Sharding | None],
+        free: tuple[Digit, ...] | None = None,
+    ) -> Walk:  # fmt: skip
         """The way through a block inside of this one."""
-        return Walk(self.whole, emit, held, program, wanted)
+        return Walk(self.whole, emit, held, program, wanted, self.free if free is None else free)
 
     def __post_init__(self) -> None:
         self.deferred = Deferred(self, self.whole.network)
@@ -96,9 +98,10 @@ class Walk:
 
     def _hint_operands(self, op: Op) -> None:
         """How operands are wanted, where it is known how a result is."""
-        constraint = self._constraint(op)
+        constraint = self.whole.constraint(op)
         if constraint is not None:
-            self.hints.setdefault(op.operands[0], constraint)
+            if not constraint.is_whole or not self.whole.open_dims(op):
+                self.hints.setdefault(op.operands[0], constraint)
             return
         if op.name in _IDENTITIES:
             for v, r in zip(op.operands, op.results, strict=True):
@@ -123,15 +126,6 @@ class Walk:
             for v, s in zip(op.operands, found, strict=True):
                 if not s.is_whole:  # nobody wants all of it: it would only be no loss
                     self.hints.setdefault(v, s)
-
-
-    def _constraint(self, op: Op) -> Sharding | None:
-        if op.name in _CONSTRAINTS:
-            return self.whole.atomic(sharding_of(str(op.attr("sharding")), self.whole.meshes), op.operands[0])
-        if op.name == "stablehlo.custom_call" and op.attr("call_target_name") == "Sharding":
-            written = self.whole.of_dictionary(op.extra)
-            return None if written is None else self.whole.atomic(written, op.operands[0])
-        return None
 
     # ------------------------------------------------------------ values
 
@@ -225,11 +219,12 @@ class Walk:
         for op in ops:
             if op.definition.is_terminator:
                 continue
-            if self._is_manual(op):
-                self._own(op)
+            if is_own(self, op):
+                own(self, op)
                 continue
-            constraint = self._constraint(op)
+            constraint = self.whole.constraint(op)
             if constraint is not None:
+                constraint = self.whole.opened(op, constraint, self.sharding(op.operands[0]))
                 v = self.at(op.operands[0], constraint, f"{op.name} wants it so")
                 self.held[op.results[0]] = Held(v, constraint)
             elif op.name in _IDENTITIES:
@@ -238,6 +233,8 @@ class Walk:
                 continue
             elif op.name == "sdy.manual_computation":
                 manual(self, op)
+            elif self.free is not None and op.name in COLLECTIVES:
+                collective(self, op)
             elif op in self.framed:
                 continue  # its reader is the end of a frame
             elif op in self.frames:
@@ -250,34 +247,6 @@ class Walk:
                 control(self, op)
             else:
                 self._one(op)
-
-    def _is_manual(self, op: Op) -> bool:
-        """Whether an op is of a part that the program has written for one process."""
-        return target_of(op) == TO_SHARD or any(v in self.held and self.held[v].is_manual for v in op.operands)
-
-    def _own(self, op: Op) -> None:
-        """An op of such a part as it is; or the way into the part or out of it."""
-        if target_of(op) == TO_SHARD:
-            v = op.operands[0]
-            held = Held(self.at(v, self.sharding(v), ""), Sharding.whole(op.results[0].rank), True)
-            if held.value.type != op.results[0].type:
-                raise AnnotationError(f"{TO_SHARD}: expected a shard {held.value.type} of {v.type}, found {op.results[0].type}")
-            self.held[op.results[0]] = held
-            return
-        if target_of(op) == "Sharding":
-            self.held[op.results[0]] = self.held[op.operands[0]]
-            return
-        if target_of(op) == TO_WHOLE:
-            written = self.whole.of_dictionary(op.extra)
-            s = Sharding.whole(op.results[0].rank) if written is None else self.whole.atomic(written, op.results[0])
-            self.held[op.results[0]] = Held(self.held[op.operands[0]].value, s)
-            return
-        outside = [*op.operands, *(v for b in op.regions for v in captured_values(b))]
-        made = cloned(op, {v: self.at(v, Sharding.whole(v.rank), "a part for one process reads it") for v in outside})
-        self.emit.block.ops.append(made)
-        note(self.whole, self.emit, op)
-        for r, v in zip(op.results, made.results, strict=True):
-            self.held[r] = Held(v, Sharding.whole(r.rank if isinstance(r.type, TensorType) else 0), True)
 
     def _same(self, op: Op) -> None:
         """Every operand as it is spread; a barrier of the program itself stays one."""
@@ -320,7 +289,7 @@ class Walk:
                     choice = self._choice(op, spread, hint)
                     if choice is not None:
                         choices.append(choice)
-        specials = self._specials(op, hint)
+        specials = self._special(op, op, op.operands, hint)
         if not self.whole.exchanges:
             choices = [c for c in choices if stays(self, op, c.operands, c.result.digits)] or choices
             specials = [s for s in specials if stays(self, op, s.operands, s.result.digits)] or specials
@@ -342,10 +311,6 @@ class Walk:
         results = self._emitted(op, best)
         for r, v in zip(op.results, results, strict=True):
             self.held[r] = Held(v, best.result)
-
-    def _specials(self, op: Op, hint: Sharding | None) -> list[Special]:
-        """The ways that the maps of an op as it is do not say: rows by their numbers, parts of a concatenation."""
-        return self._special(op, op, op.operands, hint)
 
     def _special(
         self, op: Op, ends: Op, operands: Sequence[Value], hint: Sharding | None, frame: Frame | None = None

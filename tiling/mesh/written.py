@@ -8,7 +8,7 @@ from typing import Any
 
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value
-from tiling.mesh.annotations import AnnotationError, atoms_of, meshes_of, sharding_of, shardings_in, split
+from tiling.mesh.annotations import AnnotationError, atoms_of, meshes_of, open_dims, sharding_of, shardings_in, split
 from tiling.mesh.emit import Communication
 from tiling.mesh.mesh import Mesh
 from tiling.mesh.network import Network
@@ -17,6 +17,7 @@ from tiling.program.flatten import flatten
 
 __all__ = ["TO_SHARD", "TO_WHOLE", "Written", "target_of"]
 
+_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 TO_SHARD, TO_WHOLE = "SPMDFullToShardShape", "SPMDShardToFullShape"
 
 
@@ -78,6 +79,28 @@ class Written:
             if dictionary and name in dictionary:
                 return sharding_of(str(dictionary[name]), self.meshes)
         return None
+
+    def constraint(self, op: Op) -> Sharding | None:
+        """The sharding that an op wants its operand in; None of an op that is no such constraint."""
+        if op.name in _CONSTRAINTS:
+            return self.atomic(sharding_of(str(op.attr("sharding")), self.meshes), op.operands[0])
+        if target_of(op) == "Sharding":
+            written = self.of_dictionary(op.extra)
+            return None if written is None else self.atomic(written, op.operands[0])
+        return None
+
+    def open_dims(self, op: Op) -> tuple[int, ...]:
+        """The dimensions in which a constraint leaves more axes to the partitioner (`{"x", ?}`)."""
+        return open_dims(str(op.attr("sharding"))) if op.name in _CONSTRAINTS else ()
+
+    def opened(self, op: Op, constraint: Sharding, held: Sharding) -> Sharding:
+        """A constraint with what the value is spread along already, where the constraint leaves that open."""
+        dims = list(constraint.dims)
+        for k in self.open_dims(op):
+            more = held.dims[k][len(dims[k]) :]
+            if held.dims[k][: len(dims[k])] == dims[k] and not set(more) & {d for dim in dims for d in dim}:
+                dims[k] = held.dims[k]
+        return Sharding(tuple(dims))
 
     def per_value(self, op: Op, name: str) -> list[Sharding]:
         """The shardings of an attribute that has one for each value."""

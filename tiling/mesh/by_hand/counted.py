@@ -15,13 +15,13 @@ from hlo.types import TensorType
 from tiling.mesh.emit import Communication, Emitter, named
 from tiling.mesh.groups import COLLECTIVES, groups_of, pairs_of, traffic_of
 from tiling.mesh.mesh import Mesh
+from tiling.mesh.regions import trips_of
 from tiling.mesh.relations import loops_of
 from tiling.mesh.shardings import Digit
 from tiling.mesh.written import Written
-from tiling.program.flatten import Region, flatten_region
-from tiling.program.unroll_short_loops import trips
+from tiling.program.flatten import flatten_region
 
-__all__ = ["note", "trips_of"]
+__all__ = ["note"]
 
 
 def note(whole: Written, emit: Emitter, op: Op, times: int = 1) -> None:
@@ -47,12 +47,6 @@ def note(whole: Written, emit: Emitter, op: Op, times: int = 1) -> None:
             note(whole, emit, part, times)
     if not inner and not op.definition.is_terminator:
         whole.work_seconds += emit.times * times * _work(op) / whole.network.work_per_second
-
-
-def trips_of(op: Op, regions: Sequence[Region]) -> int:
-    """How often a loop's body runs; 1 where that is not known."""
-    test, body = (r.program for r in regions)
-    return trips(op.operands, (test.arguments, test.results[0]), (body.arguments, body.results)) or 1
 
 
 def _work(op: Op) -> int:

@@ -1,0 +1,1 @@
+"""Parts that a program has written for one process itself."""
