@@ -118,8 +118,8 @@ BEHAVIORS = (
             "tiling/passes/group_rows.py: scan_rows_together, _is_brief, _lines_in_a_set, results_together, _is_short_of_vectors",
             "tiling/loops/carry.py: taken_on",
         ),
-        "scans of several rows at a time; rows by what they take of a cache; few results in registers; what a block takes on, for "
-        "proofs",
+        "scans of several rows at a time; rows by what they take of a cache; few results in registers; what a block takes on, "
+        "for proofs",
     ),
     Behavior(
         "copies into another layout",
