@@ -26,7 +26,7 @@ from tiling.loops.names import Names
 from tiling.loops.spec import faults
 from tiling.passes.collapse_loops import collapse_loops
 from tiling.passes.each_nest import Around, each_nest
-from tiling.passes.group_rows import group_rows, scan_rows_together, windows_together
+from tiling.passes.group_rows import group_rows, results_together, scan_rows_together, windows_together
 from tiling.passes.hoist_to_tables import hoist_to_tables
 from tiling.passes.lane_folds import lane_folds
 from tiling.passes.merge_nests import merged
@@ -228,6 +228,10 @@ PIPELINE = (
     Pass(
         "take_turns", LOOPS, LOOPS, _rows_apart(lambda n, a: take_turns(n, a.buffer_of, a.ranges)), True,
         "an iteration does a whole turn of residues, and nothing asks whose it is",
+    ),
+    Pass(
+        "results_together", LOOPS, LOOPS, _rows_apart(lambda n, a: [results_together(n, a.buffer_of)]), True,
+        "results that are fewer than fill a vector are folded in registers; before what is done to folds in memory",
     ),
     Pass(
         "group_rows", LOOPS, LOOPS, _rows_apart(lambda n, a: group_rows(n, a.buffer_of, a.ranges)), True,

@@ -25,8 +25,9 @@ class NestEmitter(ValueWriter):
     """Emits one nest: code is collected per loop level, then written out from the outside in."""
 
     def __init__(self, phase: PhaseWriter, nest: Nest) -> None:
-        if len(nest.loops) > 1 and nest.loops[-2].together > 1 and all(x.kind is LoopKind.PARALLEL for x in nest.loops):
-            # sums that are written out go side by side: each row has folds of its own
+        beside = len(nest.loops) > 1 and nest.loops[-2].together > 1 and nest.loops[-2].kind is LoopKind.PARALLEL
+        if beside and nest.loops[-1].kind is not LoopKind.SCAN:
+            # results in registers, or sums that are written out, go side by side: each row has folds of its own
             nest = replace(nest, folds=tuple(g for f in nest.folds for g in rows_of(nest, f, phase.schedule.ranges)))
         super().__init__(phase, nest)
         self.is_scan = any(x.kind is LoopKind.SCAN for x in nest.loops)

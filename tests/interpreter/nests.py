@@ -156,14 +156,17 @@ class Nests:
 
     @staticmethod
     def _takes_groups(nest: Nest) -> None:
-        """Several iterations are written as one where a fold takes them across rows, or where scans along rows, or sums that are
-        written out, go side by side."""
+        """Several iterations are written as one where a fold takes them across rows, or where scans along rows, results in
+        registers, or sums that are written out, go side by side."""
         for k, x in enumerate(nest.loops):
             around = (x.kind, nest.loops[-1].kind)
             is_scan = around == (LoopKind.PARALLEL, LoopKind.SCAN)
             is_fold = around == (LoopKind.REDUCTION, LoopKind.PARALLEL) and all(len(f.nodes) == 1 for f in nest.folds)
             is_sums = all(y.kind is LoopKind.PARALLEL for y in nest.loops) and all(f.products > 1 for f in nest.folds)
-            is_step = is_scan or is_fold or (is_sums and not nest.segments and x.extent % max(x.together, 1) == 0)
+            is_beside = around == (LoopKind.PARALLEL, LoopKind.REDUCTION) and all(f.products == 1 for f in nest.folds)
+            is_beside = is_beside and all(y.kind is LoopKind.PARALLEL for y in nest.loops[:-1])
+            is_whole = not nest.segments and x.extent % max(x.together, 1) == 0
+            is_step = is_scan or is_fold or ((is_sums or is_beside) and is_whole)
             if x.together != 1 and not (x.together > 1 and k == len(nest.loops) - 2 and not nest.stores and is_step):
                 raise Misuse(f"{x.together} iterations of {x.variable} are no step of a kernel")
 

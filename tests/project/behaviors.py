@@ -109,14 +109,17 @@ BEHAVIORS = (
             "tiling/passes/rfactor.py", "tiling/passes/split_fold.py", "tiling/passes/lane_folds.py",
             "tiling/passes/tighten_bounds.py: _scanned", "tiling/lower/online.py", "tiling/lower/rescaling.py",
             "tiling/lower/siblings.py: _parts, _monoid, _fold, _factored, start_steps, carried_fold, last_steps, _piece",
-            "tiling/loops/carry.py: -taken_on", "tiling/passes/group_rows.py: -scan_rows_together, -_is_brief, -_lines_in_a_set",
+            "tiling/loops/carry.py: -taken_on",
+            "tiling/passes/group_rows.py: -scan_rows_together, -_is_brief, -_lines_in_a_set, -results_together, "
+            "-_is_short_of_vectors",
             "codegen/source/rows.py", "codegen/source/scan.py",
         ),
         (
-            "tiling/passes/group_rows.py: scan_rows_together, _is_brief, _lines_in_a_set",
+            "tiling/passes/group_rows.py: scan_rows_together, _is_brief, _lines_in_a_set, results_together, _is_short_of_vectors",
             "tiling/loops/carry.py: taken_on",
         ),
-        "scans of several rows at a time; rows by what they take of a cache; what a block takes on, for proofs",
+        "scans of several rows at a time; rows by what they take of a cache; few results in registers; what a block takes on, "
+        "for proofs",
     ),
     Behavior(
         "copies into another layout",

@@ -2,8 +2,8 @@
 
 A mark changes how a kernel does its work, never what it computes. So it stands only where a kernel does the same with it:
 
-    `together` rows as one   a fold across rows into results in memory, scans along rows, or sums that are written out, in whole
-                             groups of rows
+    `together` rows as one   a fold across rows into results in memory, scans along rows, sums that are written out, or folds
+                             whose results are side by side in registers, in whole groups of rows
     `looks_twice`            a maximum or minimum of elements of one row in memory, in registers from first to last
 
 Which functions put rows together is asked by `tiling.proving.formed`.
@@ -23,7 +23,8 @@ __all__ = ["looking_fault", "rows_faults"]
 
 NATIVE = frozenset({"f32", "f64"})  # others are converted, by instructions with one more user
 
-_ROWS = ((LoopKind.REDUCTION, LoopKind.PARALLEL), (LoopKind.PARALLEL, LoopKind.SCAN))
+_BESIDE = (LoopKind.PARALLEL, LoopKind.REDUCTION)
+_ROWS = ((LoopKind.REDUCTION, LoopKind.PARALLEL), (LoopKind.PARALLEL, LoopKind.SCAN), _BESIDE)
 """What loops two are of which the outer one may have rows together, where not all are parallel."""
 
 
@@ -44,7 +45,7 @@ def _rows_fault(nest: Nest, k: int, ranges: Mapping[Var, Interval]) -> str | Non
         return "expected a nest of folds alone, with nothing left out and an innermost loop in one piece"
     is_written_out = all(x.kind is LoopKind.PARALLEL for x in nest.loops)
     if not is_written_out and (rows.kind, along.kind) not in _ROWS:
-        return "expected a fold across rows, a scan along them, or sums that are written out"
+        return "expected a fold across rows, a scan along them, results beside each other, or sums that are written out"
     if rows.variable in {*along.lower.variables, *along.upper.variables}:
         return "expected rows of one length"
     if simplify((rows.upper - rows.lower + 1) % rows.together, ranges) is not Const(0):
@@ -56,6 +57,11 @@ def _rows_fault(nest: Nest, k: int, ranges: Mapping[Var, Interval]) -> str | Non
         return "expected one initial value for all rows"
     if is_written_out:
         return "expected sums of several products" if any(f.products < 2 or f.looks_twice for f in nest.folds) else None
+    if (rows.kind, along.kind) == _BESIDE:
+        one_by_one = all(x.kind is LoopKind.PARALLEL for x in nest.loops[:-1])
+        if not one_by_one or any(f.products != 1 or f.looks_twice for f in nest.folds):
+            return "expected results in registers, of folds of one element at a time"
+        return None
     if any(f.products != 1 or f.looks_twice or len(f.nodes) != 1 or len(f.values) != 1 for f in nest.folds):
         return "expected folds of one value at a time"
     return None

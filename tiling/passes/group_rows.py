@@ -9,6 +9,11 @@ step of one waits for the step before: eight, or four where rows lie whole pages
 and eight rows that are read and eight written drive each other out of a cache of eight ways. Where a step takes long by itself,
 as the maximum of floats does with its NaN and its two zeros, eight rows are faster all the same.
 
+    for i: for r: for c < 5: out[i, c] = f(out[i, c], x[i, r, c])   ->   for i: for r: the five results of i, each in a register
+
+Fewer results than a vector has elements, and no half of one, are read and written one by one at each step, and the step waits
+for what the last one wrote. In registers the fold of each keeps its order.
+
     for i: for c: out[i, c] = x[i, c] w[0, c] + x[i + 1, c] w[1, c]   ->   the same for i, i + 1, ... i + 3 in one step
 
 Sums that are written out, of windows that follow one another, go side by side as well: they share the kernel's elements and most
@@ -32,9 +37,12 @@ from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest
 from tiling.loops.marks import rows_faults
 
-__all__ = ["group_rows", "scan_rows_together", "windows_together"]
+__all__ = ["group_rows", "results_together", "scan_rows_together", "windows_together"]
 
 ROWS = 4
+LEAST_RESULTS = 3  # in registers at once
+LEAST_STEPS = 8
+NARROW_VECTOR_BYTES, VECTOR_BYTES = 16, 32
 SIDE_BY_SIDE = (8, 4, 2)
 PAGE_BYTES = 4096  # sets of the nearest cache times a line: addresses this far apart share a set
 LINE_BYTES = 64
@@ -103,6 +111,30 @@ def scan_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
         return nest
     made = replace(nest, loops=(*nest.loops[:-2], replace(around, together=width), nest.loops[-1]))
     return nest if any(rows_faults(made, {})) else made
+
+
+def results_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
+    """The nest with the few results inside of its fold side by side: in registers, while the fold is the innermost loop."""
+    if len(nest.loops) < 2 or nest.order_is_fixed or not nest.folds:
+        return nest
+    *around, rows, along = nest.loops
+    if not _is_short_of_vectors(nest, along) or any(x.kind is not LoopKind.PARALLEL for x in around):
+        return nest
+    nodes = [n for f in nest.folds for n in f.nodes]
+    if rows.kind is not LoopKind.REDUCTION or rows.extent < LEAST_STEPS or any(isinstance(n, Choose) for n in all_nodes(nodes)):
+        return nest
+    if any(step_along(x.index, buffer_of(x).strides, along.variable) not in (0, 1) for x in loads(nodes)):
+        return nest
+    made = replace(nest, loops=(*around, replace(along, together=along.extent), rows))
+    return nest if any(rows_faults(made, {})) else made
+
+
+def _is_short_of_vectors(nest: Nest, along: Loop) -> bool:
+    """Whether a loop's results fill no vectors: of a row of three, five, six or seven f32 most or some are left one by one."""
+    if along.kind is not LoopKind.PARALLEL or not along.is_whole or along.extent < LEAST_RESULTS:
+        return False
+    size = along.extent * min(b.element.itemsize_bytes for f in nest.folds for b in f.buffers)
+    return size < VECTOR_BYTES and size % NARROW_VECTOR_BYTES != 0
 
 
 def windows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> list[Nest]:

@@ -123,6 +123,11 @@ NARROW_SUM = """
     : (tensor<96x64xbf16>, tensor<bf16>) -> tensor<64xbf16>
   return %0 : tensor<64xbf16>"""
 COLUMNS = NARROW_SUM.replace("bf16", "f32")
+MIDDLE = """
+  %z = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.maximum across dimensions = [1]
+    : (tensor<640x24x5xf32>, tensor<f32>) -> tensor<640x5xf32>
+  return %0 : tensor<640x5xf32>"""
 LOOKED_UP = """
   %0 = "stablehlo.gather"(%x, %i) {dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
     start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 128>}
@@ -250,6 +255,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "order_loops": text("%x: tensor<96x64xf32>", "tensor<64xf32>", COLUMNS),
     "collapse_loops": file("group_norm"),
     "take_turns": text("%x: tensor<64x1xf32>, %y: tensor<64x1xf32>", "tensor<64x2xf32>", INTERLEAVED),
+    "results_together": text("%x: tensor<640x24x5xf32>", "tensor<640x5xf32>", MIDDLE),
     "group_rows": text("%x: tensor<96x64xf32>", "tensor<64xf32>", COLUMNS),
     "scan_rows_together": file("cumulative_sum"),
     "windows_together": file("depthwise_separable"),
