@@ -184,9 +184,8 @@ def test_programs_as_c(name: str, tmp_path: pathlib.Path) -> None:
     assert {"model.h", "model.c", "kernel_0.c"} <= {p.name for p in paths}
     (tmp_path / "main.c").write_text(PROGRAM)
     flags = ["-std=gnu11", "-O1", "-fno-math-errno", "-ffp-contract=off", "-fwrapv", "-I", "model"]
-    run([c_compiler(), *flags, *STRICT[:3], "-c", "model/model.c", "-o", "model.o"], tmp_path)
-    others = [p for p in paths if p.suffix == ".c" and p.name != "model.c"]
-    run([c_compiler(), *flags, "-w", "main.c", "model.o", *others, "-o", "main", "-lm", "-pthread"], tmp_path)
+    sources = [p for p in paths if p.suffix == ".c"]
+    run([c_compiler(), *flags, *STRICT[:3], "main.c", *sources, "-o", "main", "-lm", "-pthread"], tmp_path)
     close(results_of(executable, ["./main"], tmp_path), executable)
 
 
@@ -210,7 +209,7 @@ def test_another_cpu_runs_a_program(tmp_path: pathlib.Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["x86-64-v3-windows", "aarch64-macos"])
 def test_zig_links_for_other_systems(target: str, tmp_path: pathlib.Path) -> None:
-    """A library with constants, and a program that calls it from four threads, are linked; the one for Windows runs where Wine is."""
+    """A library with constants, and a program that calls it from four threads, are linked; Wine runs the one for Windows."""
     executable = compiled(SCALED)
     chosen = file_target(target)
     library = {"Windows": "model.dll", "Darwin": "libmodel.dylib"}[chosen.system]

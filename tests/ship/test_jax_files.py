@@ -125,9 +125,9 @@ def test_what_a_file_cannot_say_is_refused(tmp_path: pathlib.Path) -> None:
 
     jax.tree_util.register_pytree_node(Bare, lambda bare: ((bare.part,), None), lambda _, parts: Bare())
     x = np.ones(3, np.float32)
-    with pytest.raises(tilewright.TilewrightError, match=r"results: a Bare is no tuple, list or dictionary, and its parts have no"):
+    with pytest.raises(tilewright.TilewrightError, match=r"results: a Bare is no tuple, list or dictionary, and its parts"):
         tilewright.jit(bare).save(tmp_path / "bare.tw", x)
-    with pytest.raises(tilewright.TilewrightError, match=r"a dictionary with the key True: files have text and whole numbers"):
+    with pytest.raises(tilewright.TilewrightError, match=r"a dictionary with the key True: keys are text or whole numbers"):
         tilewright.jit(lambda p: p[True]).save(tmp_path / "key.tw", {True: x})
     with pytest.raises(tilewright.TilewrightError, match="static arguments are not arrays"):
         tilewright.jit(lambda x, n: x * n, static_argnums=1).save(tmp_path / "static.tw", x, 3)

@@ -50,7 +50,7 @@ def tree_as_data(tree_util: Any, structure: Any, what: str) -> Any:
             return [type(value).__name__, [walk(v, f"{where}[{k}]") for k, v in enumerate(value)]]
         if isinstance(value, dict):
             if other := [k for k in value if type(k) not in (str, int)]:
-                raise TreeOfFileError(f"{where}: a dictionary with the key {other[0]!r}: files have text and whole numbers as keys")
+                raise TreeOfFileError(f"{where}: a dictionary with the key {other[0]!r}: keys are text or whole numbers")
             return ["dict", [[k, walk(v, f"{where}[{k!r}]")] for k, v in value.items()]]
         name, parts = type(value).__name__, _parts(tree_util, value)
         if parts is None or not is_part(name):
