@@ -68,7 +68,8 @@ def record(name: str, parts: tuple[str, ...], values: Sequence[Any]) -> Any:
 
 @functools.cache
 def _record_type(name: str, parts: tuple[str, ...]) -> Any:
-    made: Any = namedtuple(name, parts)  # type: ignore[misc]  # (its parts are known when the file is)
+    make: Any = namedtuple  # (a type checker wants to know the parts beforehand)
+    made = make(name, parts)
     made.__reduce__ = lambda self: (record, (name, parts, tuple(self)))
     return made
 
