@@ -15,6 +15,7 @@ can write the file: whoever loads a file runs its code.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
@@ -56,7 +57,13 @@ def interface_digest(interface: Mapping[str, Any]) -> str:
 
 
 def write(path: str | os.PathLike[str], document: Mapping[str, Any], sections: Sequence[bytes | memoryview]) -> None:
-    """Writes a file whole, or not at all: `document` gets the places of the sections as its `sections`."""
+    """Writes a file whole, or not at all: `document` gets the places of the sections as its `sections`.
+
+    Raises OSError where it cannot be written, and FileExistsError for the path of a folder, a device or a pipe.
+    """
+    target = Path(path)
+    if target.exists() and not target.is_file():  # (a rename would put the file in a device's place)
+        raise FileExistsError(errno.EEXIST, "it exists and is no file", str(target))
     rows: list[dict[str, Any]] = [{"offset": 0, "bytes": len(s), "sha256": hashlib.sha256(s).hexdigest()} for s in sections]
 
     def text() -> bytes:
@@ -73,7 +80,6 @@ def write(path: str | os.PathLike[str], document: Mapping[str, Any], sections: S
     if len(body) != room:
         raise AssertionError("the places of sections take more room than was left for them")
     fields = _FIELDS.pack(MAGIC, VERSION, 0, len(body), at)
-    target = Path(path)
     temporary = target.with_name(f".new-{secrets.token_hex(8)}")
     # A new file, no link; its mode is what the umask leaves (`os.umask` would change that of all threads to ask for it).
     with open(temporary, "xb") as file:

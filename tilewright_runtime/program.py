@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import math
+import operator
 import os
 import threading
 import weakref
@@ -26,6 +27,10 @@ __all__ = ["ArrayError", "LoadedProgram", "Tensor", "load", "loads"]
 
 SCHEMA = "tilewright.program/1"
 _LINE = 64
+_NUMBERS = {
+    bool: {"i1"}, int: {f"{sign}{bits}" for sign in ("i", "ui") for bits in (8, 16, 32, 64)}, float: {"f16", "f32", "f64"},
+    complex: {"complex<f32>", "complex<f64>"},
+}  # fmt: skip
 _KNOWN = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
 )
@@ -74,7 +79,7 @@ def loads(data: bytes, threads: int | None = None) -> LoadedProgram:
 
 
 def _program(contents: Contents, threads: int | None) -> LoadedProgram:
-    threads = machine.default_threads() if threads is None else threads
+    threads = machine.default_threads() if threads is None else operator.index(threads)
     if threads < 1:
         raise ValueError(f"threads: expected a positive number, found {threads}")
     try:
@@ -193,9 +198,10 @@ class _Entry:
         """The arrays of a call."""
         if self._trees is None:
             if kwargs:
-                raise TypeError(f"{self.name} takes {len(self.arguments)} arrays and nothing by name, found {', '.join(kwargs)}")
+                raise TypeError(f"{self.name} takes arrays by their order and nothing by name, found {', '.join(kwargs)}")
             return args
-        return trees.flattened(self._trees[0], (tuple(args), dict(kwargs)), len(self.arguments))
+        found = trees.flattened(self._trees[0], (tuple(args), dict(kwargs)), len(self.arguments))
+        return [_number(a, t) if type(a) in _NUMBERS else a for a, t in zip(found, self.arguments, strict=True)]
 
     def fitting(self, arrays: Sequence[Any]) -> list[np.ndarray]:
         """The arrays as the code takes them. Raises ArrayError."""
@@ -336,6 +342,21 @@ def _dtype(name: str, item_bytes: int) -> np.dtype[Any]:
 
 
 # ---------------------------------------------------------------- memory
+
+
+def _number(value: Any, t: Tensor) -> Any:
+    """A Python number as the scalar argument of its kind, as JAX takes one; any other as it is. Raises ArrayError for one that
+    the type does not hold.
+
+    >>> _number(2.0, Tensor("x", "f32", np.dtype("float32"), (), 4))
+    array(2., dtype=float32)
+    """
+    if t.shape or t.element not in _NUMBERS[type(value)]:
+        return value
+    try:
+        return np.array(value, t.dtype)
+    except OverflowError as error:
+        raise ArrayError(f"argument {t.name}: expected {t}, found {value}, which is outside of its type") from error
 
 
 def _address(section: memoryview) -> int:

@@ -57,7 +57,9 @@ def entry_source(kernel: Kernel, signature: KernelSignature, symbol: str) -> str
             arguments.append(f"(void *)frame{k}")
         else:
             arguments.append(f"(void *)((char *)scratch + {s.offset_bytes})")
-    return "\n".join([*lines, f"    {kernel.name}({', '.join(arguments)});", "}", ""])
+    passed = ", ".join(arguments)
+    lines += [f"    (void){n};" for n in ("buffers", "scratch") if n not in passed]
+    return "\n".join([*lines, f"    {kernel.name}({passed});", "}", ""])
 
 
 @dataclass

@@ -37,6 +37,22 @@ def c_function(function: Any, name: str, returns: str, types: Types) -> str:
     return _Function(function, types).text(name, returns)
 
 
+def _read(function: Any) -> set[Any]:
+    """The instructions that do something (store, call, jump, return) and those whose values they read: the others have no C,
+    where a compiler would warn of variables that are set and never used."""
+    found: set[Any] = set()
+    left = [
+        i for b in function.blocks for i in b.instructions
+        if isinstance(i.type, ir.VoidType) or isinstance(i, op.CallInstr | op.AtomicRMW | op.CmpXchg)
+    ]  # fmt: skip
+    while left:
+        i = left.pop()
+        if i not in found and isinstance(i, op.Instruction):
+            found.add(i)
+            left += [v for v, _ in i.incomings] if isinstance(i, op.PhiInstr) else i.operands
+    return found
+
+
 class _Function:
     def __init__(self, function: Any, types: Types) -> None:
         self.function, self.types = function, types
@@ -50,7 +66,8 @@ class _Function:
         for k, a in enumerate(self.function.args):
             self.names[a] = f"a{k}"
             given.append(f"{self.types.of(a.type)} a{k}")
-        phis = [i for b in self.function.blocks for i in b.instructions if isinstance(i, op.PhiInstr)]
+        read = _read(self.function)
+        phis = [i for b in self.function.blocks for i in b.instructions if isinstance(i, op.PhiInstr) and i in read]
         # A value is declared where it is made; what is made in one block of several and may be read in another, at the start.
         straight = len(self.function.blocks) == 1
         lines: list[str] = []
@@ -59,13 +76,13 @@ class _Function:
             self.declared.append(f"{self.types.of(i.type)} p{k}, n{k};")
         self.phis = {i: f"n{k}" for k, i in enumerate(phis)}
         count = 0
-        for b in self.function.blocks:
+        for number, b in enumerate(self.function.blocks):
             self.block = b
-            if not straight:
+            if number:  # (no block jumps to the first one)
                 lines.append(f"{self.labels[b]}:;")
-            lines += [f"    {self.names[i]} = {self.phis[i]};" for i in b.instructions if isinstance(i, op.PhiInstr)]
+            lines += [f"    {self.names[i]} = {self.phis[i]};" for i in b.instructions if i in self.phis]
             for i in b.instructions:
-                if isinstance(i, op.PhiInstr):
+                if isinstance(i, op.PhiInstr) or i not in read:
                     continue
                 made = self.instruction(i)
                 if made is None:
@@ -174,7 +191,7 @@ class _Function:
         """A jump, with what the block's values from several places become on this way."""
         moves = []
         for i in block.instructions:
-            if isinstance(i, op.PhiInstr):
+            if i in self.phis:
                 (value,) = [v for v, b in i.incomings if b is self.block]
                 moves.append(f"{self.phis[i]} = {self.of(value)};")
         return " ".join([*moves, f"goto {self.labels[block]};"])

@@ -10,6 +10,7 @@ headers, and of the compiler the extensions that GCC and Clang share (vector typ
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -140,6 +141,9 @@ class _Printer:
             self.counters = _counters(made)
             self.declare_at = _declarations(made, self.counters)
             self.block(made.body, ())
+        body = "\n".join(self.lines)
+        unread = [self.names[a] for a, _ in made.arguments if not re.search(rf"\b{self.names[a]}\b", body)]
+        self.lines[:0] = [f"    (void){n};" for n in unread]  # (a task that is the only one asks for no bounds)
         return "\n".join([HEADER, *self.types.definitions.values(), *(f for _, f in self.functions.values()), "", *self.head(),
                           *self.lines, "}", ""])  # fmt: skip
 

@@ -129,6 +129,8 @@ def data_of(made: Executable, target: FileTarget, code: ObjectCode | CSources, t
         if isinstance(step, launch.Host | launch.Library):
             op = made._evaluated[number][0]
             who = op.library or op.reason or "a function of the caller's"
+            if target_name := op.op.attributes.get("call_target_name"):
+                who = f"{who} (@{target_name})"
             raise ExportError(f"{op.op.name} (%{op.name}) is not a kernel, and a file holds kernels alone: {who}")
     layout, program = made._layout, made.plan.program
     constants: list[np.ndarray] = []

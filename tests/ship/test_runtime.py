@@ -59,7 +59,7 @@ def test_a_file_that_is_in_use_may_be_saved_anew(program: codegen.Executable, tm
     assert bits(before(X)) == bits(program(X)) != bits(after(X))
 
 
-@pytest.mark.parametrize(
+WRITERS = pytest.mark.parametrize(
     "write",
     [
         lambda path: container.write(path, {"schema": "x"}, [b"abc"]),
@@ -67,6 +67,9 @@ def test_a_file_that_is_in_use_may_be_saved_anew(program: codegen.Executable, tm
     ],
     ids=["program", "plan"],
 )
+
+
+@WRITERS
 def test_files_have_the_mode_that_the_umask_leaves(
     write: Callable[[pathlib.Path], None], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +82,17 @@ def test_files_have_the_mode_that_the_umask_leaves(
     with pytest.raises(OSError, match="full"):
         write(tmp_path / "other")
     assert {p.name for p in tmp_path.iterdir()} == {"plain", "written"}
+
+
+@WRITERS
+def test_a_device_is_not_replaced_by_a_file(write: Callable[[pathlib.Path], None], tmp_path: pathlib.Path) -> None:
+    """Files are put in their place by a rename, which would take a pipe or /dev/null away from everybody."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path / "link", tmp_path):
+        with pytest.raises(FileExistsError, match="it exists and is no file"):
+            write(path)
+    assert {p.name for p in tmp_path.iterdir()} == {"pipe", "link"} and (tmp_path / "pipe").is_fifo()
 
 
 ENDS = """

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copyreg
 import difflib
+import errno
 import json
 import os
 import secrets
@@ -86,8 +87,10 @@ def plan_text(made: Plan) -> str:
 
 
 def _save(made: Plan, path: str | os.PathLike[str]) -> None:
-    text = plan_text(made)
     target = Path(path)
+    if target.exists() and not target.is_file():  # (a rename would put the file in a device's place)
+        raise FileExistsError(errno.EEXIST, "it exists and is no file", str(target))
+    text = plan_text(made)
     temporary = target.with_name(f".new-{secrets.token_hex(8)}")
     with open(temporary, "x", encoding="utf-8") as file:  # (with the mode that the umask leaves)
         try:
