@@ -267,8 +267,6 @@ def check_interrupted_waits() -> None:
     with pytest.raises(KeyboardInterrupt):
         wait()
     signal.signal(signal.SIGALRM, was)
-    # Nothing else waits behind it: these had gone to the one thread that runs it
-    assert [float(jax.jit(lambda x, k=k: x @ x * k)(jnp.ones(500))) for k in range(3)] == [0, 500, 1000]
     waiting = jax.jit(lambda x: x + 1)(x)
     assert not x.is_ready() and not waiting.is_ready()
     close()

@@ -364,10 +364,8 @@ def _check_memory(program: Program) -> None:
 
 def _wait_for_room() -> None:
     """Returns when no more calls are on their way than results should wait for; at once in a callback, whose call is one."""
-    functions().relieve()
     while not threads.is_own() and state.words[records.PENDING] + threads.unfinished() >= records.MOST_PENDING:
         time.sleep(1e-4)
-        functions().relieve()
 
 
 # ---------------------------------------------------------------- what a program is

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -96,38 +95,22 @@ class NativeFunctions:
         _ENTRY(entry)(ctypes.addressof(own), number, None, None)
         return own[records.OWN_ANSWER]
 
-    # ------------------------------------------------------------ the threads for long calls
+    # ------------------------------------------------------------ the thread for long calls
 
     def have_worker(self) -> None:
         """Starts the thread for long calls where there is none."""
         if state.words[records.WORKERS] or state.words[records.STOP]:
             return
         with self._lock:
-            if not state.words[records.WORKERS]:
-                self._start_worker()
-
-    def relieve(self) -> None:
-        """Starts another thread where all have been at one call for long: a loop without an end, perhaps."""
-        if not self._lock.acquire(blocking=False):
-            return  # who has it starts one, or stops all, and may be what this thread was doing
-        try:
-            words = state.words
-            since = words[records.SINCE]
-            is_late = since and time.monotonic_ns() - since > records.LATE_NANOSECONDS and not words[records.SLEEPERS]
-            if is_late and not words[records.STOP] and words[records.WORKERS] < records.MOST_PENDING:
-                words[records.SINCE] = 0  # the next one is started half a second later at the earliest
-                self._start_worker()
-        finally:
-            self._lock.release()
-
-    def _start_worker(self) -> None:
-        record = np.array([state.address], np.int64)
-        identifier = ctypes.c_ulong()
-        entry, given = ctypes.c_void_p(self._worker.entry), ctypes.c_void_p(record.ctypes.data)
-        if self._libc.pthread_create(ctypes.byref(identifier), None, entry, given):
-            raise MemoryError("the system has no thread for long calls")
-        self._threads.append((identifier, record))
-        state.words[records.WORKERS] += 1
+            if state.words[records.WORKERS]:
+                return
+            record = np.array([state.address], np.int64)
+            identifier = ctypes.c_ulong()
+            entry, given = ctypes.c_void_p(self._worker.entry), ctypes.c_void_p(record.ctypes.data)
+            if self._libc.pthread_create(ctypes.byref(identifier), None, entry, given):
+                raise MemoryError("the system has no thread for long calls")
+            self._threads.append((identifier, record))
+            state.words[records.WORKERS] = 1
 
     def stop(self) -> None:
         """Has what has not begun fail, loops that run end, and waits for the rest: nothing is on its way afterwards."""

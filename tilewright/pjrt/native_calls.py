@@ -23,10 +23,7 @@ def kernel(begin, end):
     if place == 0:
         place = program[{TARGET}]
     is_taken = is_taken and state[{WORKERS}] > 0 and state[{STOP}] == 0
-    is_late = state[{SLEEPERS}] == 0 and state[{SINCE}] != 0
-    if is_late:
-        is_late = clock_ns() - state[{SINCE}] > {LATE_NANOSECONDS}
-    is_taken = is_taken and (own[{OWN_FORCED}] != 0 or (state[{PENDING}] < {MOST_PENDING} and not is_late))
+    is_taken = is_taken and (own[{OWN_FORCED}] != 0 or state[{PENDING}] < {MOST_PENDING})
     task_at = int64(0)
     results = program[{MADE}]
     if is_taken:
@@ -284,9 +281,7 @@ def kernel(begin, end):
                     if trouble == 0:
                         trouble = state[{CANCELLED}]
             if trouble == 0:
-                state[{SINCE}] = clock_ns()
                 call_entry(state[{RUN}], task_at, state_at, 0, 0)
-                state[{SINCE}] = 0
                 if task[{STATUS}] == {no_memory}:
                     trouble = state[{NO_MEMORY}]
                 elif task[{STATUS}] != 0:

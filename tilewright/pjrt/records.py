@@ -23,7 +23,7 @@ LINE = 64
 # ---- the state: one for a process
 LOCK = 0
 SIGNAL, SLEEPERS = 8, 9  # what sleeping workers look at
-HEAD, TAIL, PENDING, WORKERS, STOP, SPIN, TURN, SINCE = range(16, 24)  # SINCE: when the task began that was taken last, or 0
+HEAD, TAIL, PENDING, WORKERS, STOP, SPIN, TURN = 16, 17, 18, 19, 20, 21, 22
 MALLOC, FREE, PYTHON, DEVICE, ITEM_BYTES = 24, 25, 26, 27, 29  # DEVICE: the first one
 BUFFERS, MEMORIES, EVENTS, TASKS = 32, 33, 34, 35  # how many there are
 DROP_MEMORY, DROP_EVENT, NEW, NEW_EVENT, TAKE, RUN, FIRE, COUNT_EVENT = range(40, 48)  # addresses of functions
@@ -78,8 +78,6 @@ DONE, ASK = 0, 1  # an answer: 0, the handle of an error, or that Python is to b
 MOST_PENDING = 32
 INLINE_NANOSECONDS = 50_000
 """A call that took so long the last time is made in the caller's thread: another one hears of it after some ten thousand."""
-LATE_NANOSECONDS = 500_000_000
-"""What has run so long may be a loop without an end: others do not wait for it. Calls that end are faster one after another."""
 COPIED_BYTES = 1 << 16
 """Of jaxlib's memory: what is lent and smaller is copied."""
 
