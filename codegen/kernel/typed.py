@@ -142,9 +142,12 @@ class Set:
     value: TypedExpression
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """`variable` from `start` to before `stop`, both int64, by a `step` that is not 0."""
+    """`variable` from `start` to before `stop`, both int64, by a `step` that is not 0.
+
+    A loop equals itself alone, and is a key of marks: to compare loops by what is in them would walk through all of that.
+    """
 
     variable: str
     start: TypedExpression
@@ -199,7 +202,6 @@ class _Walk:
         self.given, self.namespace, self.signature_of = given, namespace, signature_of
         self.variables: dict[str, Any] = {}
         self.rules: dict[tuple[Any, ...], Any] = {}
-        self.sums: dict[int, TypedExpression] = {}  # by the `id` of what they are made of, which stands in several places
 
     # ------------------------------------------------------------ statements
 
@@ -216,8 +218,6 @@ class _Walk:
 
     def set(self, name: str, value: TypedExpression) -> Set:
         kind = types.unliteral(value.kind)
-        if name not in self.variables:
-            self.sums.clear()  # the name may have been the library's until here
         known = self.variables.setdefault(name, kind)
         if name in self.given:
             raise NotStructured(f"an argument that is assigned, {name}")
@@ -269,14 +269,6 @@ class _Walk:
 
     def value(self, e: Expression) -> TypedExpression:
         """An expression with its type; what Python folds before it runs is a literal."""
-        if not isinstance(e, Binary):
-            return self.anew(e)
-        known = self.sums.get(id(e))
-        if known is None:
-            known = self.sums[id(e)] = self.anew(e)
-        return known
-
-    def anew(self, e: Expression) -> TypedExpression:
         folded = _folded(e)
         if folded is not None:
             return _constant(folded)

@@ -10,7 +10,7 @@ function is lowered is the library's to say.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -69,19 +69,19 @@ class _Walk:
     """The state of one walk: where code goes, where the variables are."""
 
     def __init__(
-        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[], None], loop_marks: dict[int, str]
+        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[], None], loop_marks: Mapping[Loop, str]
     ) -> None:  # fmt: skip
         self.given, self.kinds, self.builder = given, kinds, builder
         self.frame = ir.IRBuilder(builder.block)
         self.epilogue = epilogue
         self.places: dict[str, Any] = {}  # of the variables, in the frame
-        self.marks = loop_marks  # of loops, by their `id`
+        self.marks = loop_marks
         self.marked = 0  # loops
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
         self.integers: dict[Constant, Any] = {}
         self.here: Any = None  # the block in which these were computed: variables' values, and results of operators
         self.read: dict[str, Any] = {}
-        self.made: dict[tuple[Any, ...], tuple[Any, Sequence[Any]]] = {}
+        self.made: dict[tuple[Any, ...], Any] = {}
 
     def function(self, body: Sequence[TypedStatement]) -> None:
         start = self.builder.append_basic_block("body")
@@ -151,7 +151,7 @@ class _Walk:
         b.store(b.sub(now, ir.Constant(_I64, 1), flags=["nsw"]), left)
         b.store(b.add(value, ir.Constant(_I64, s.step)), place)
         self.assign(s.variable, value)
-        self.inside(s.body, head, after, self.marks.get(id(s), ""))
+        self.inside(s.body, head, after, self.marks.get(s, ""))
 
     def inside(self, statements: Iterable[TypedStatement], again: Any, after: Any, mark: str = "") -> None:
         """The body of a loop, and what comes after."""
@@ -249,7 +249,7 @@ class _Walk:
         values = [self.cast(v, k, wanted) for (v, k), wanted in zip(operands, signature.args, strict=True)]
         if OPERATORS.get(function) is not rule:
             return rule.lower(CONTEXT, self.builder, signature, values)
-        return self.once((id(signature), function), values, lambda: rule.lower(CONTEXT, self.builder, signature, values))
+        return self.once((signature, function), values, lambda: rule.lower(CONTEXT, self.builder, signature, values))
 
     def cast(self, value: Any, kind: Any, wanted: Any) -> Any:
         if kind is wanted or types.unliteral(kind) == types.unliteral(wanted):
@@ -260,15 +260,15 @@ class _Walk:
             raise NotStructured(str(reason)) from None
 
     def once(self, what: tuple[Any, ...], values: Sequence[Any], make: Callable[[], Any]) -> Any:
-        """What ``make`` gives for LLVM's values, which are compared by identity; it has no effect."""
+        """What ``make`` gives for LLVM's values; it has no effect."""
         self.look()
-        key = (*what, *map(id, values))
+        key = (*what, *values)
         known = self.made.get(key)
         if known is None:
-            made = make()
+            known = make()
             self.look()  # a rule may have gone on in another block
-            known = self.made[key] = made, values  # values that are gone would leave their identity to others
-        return known[0]
+            self.made[key] = known
+        return known
 
 
 _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {

@@ -43,22 +43,19 @@ _NUMBER = re.compile(r"^!(\d+) = ", re.MULTILINE)
 _DISABLE = '!{!"llvm.loop.unroll.disable"}'
 
 
-def marks(body: Iterable[TypedStatement]) -> dict[int, str] | None:
-    """The marks of a kernel's loops by their `id`, none of them the tasks'. None where two pipelines run.
-
-    A mark follows from the loop alone. To compare loops by what is in them, as keys are, would walk through all of that.
-    """
-    found: dict[int, str] = {}
+def marks(body: Iterable[TypedStatement]) -> dict[Loop, str] | None:
+    """The marks of a kernel's loops, none of them the tasks'. None where two pipelines run."""
+    found: dict[Loop, str] = {}
     for tasks in _loops(body):
         for loop in (x for x in _all_loops(tasks.body) if isinstance(x, Loop)):
             turns = _turns(loop)
             if _is_innermost(loop.body):
                 if turns is not None and turns < SHORT:
-                    found[id(loop)] = INNER
+                    found[loop] = INNER
                     if _runs_on(loop):
                         return None
             elif turns is None or turns < FEW_TURNS:
-                found[id(loop)] = OUTER
+                found[loop] = OUTER
                 inner = [_turns(x) for x in _all_loops(loop.body) if _is_innermost(x.body)]
                 if turns is not None and any(n is not None and n <= SOME_VECTORS for n in inner):
                     return None

@@ -379,7 +379,8 @@ def _rows_of_group(same: Contract | None, k: int) -> int:
     """How many elements of the result's dimension k are rows of one product: all of a group's, where it runs through groups."""
     if same is None or k in same.row_dimensions or same.m >= same.value.shape[k] or same.value.shape[k] % same.m:
         return 1
-    return same.m if same.out.row_stride == same.out.buffer.strides[k] else 1
+    strides = same.out.buffer.strides  # of fewer dimensions where the product is made in scratch of its own
+    return same.m if len(strides) == len(same.value.shape) and same.out.row_stride == strides[k] else 1
 
 
 def _divisor(n: int, most: int) -> int:

@@ -195,3 +195,16 @@ def test_what_is_left_of_a_block_of_registers_counts_in_floors() -> None:
     for rows, request in asked.items():
         weighed = weigh(request, machine, plan.names)
         assert isinstance(weighed, Sketch) and floors[rows] <= weighed.estimate.seconds
+
+
+def test_a_convolution_whose_sums_lie_in_scratch_has_no_rows_of_groups() -> None:
+    """Its buffer has fewer dimensions than its result: the search looked for strides that are not there."""
+    text = """func.func @main(%x: tensor<1x2x5x4xf32>, %w: tensor<4x2x3x3xf32>) -> tensor<1x4x10x12xf32> {
+      %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+        window = {stride = [1, 1], pad = [[1, 2], [2, 2]], lhs_dilate = [2, 3], rhs_dilate = [1, 1]}
+        {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+        : (tensor<1x2x5x4xf32>, tensor<4x2x3x3xf32>) -> tensor<1x4x10x12xf32>
+      return %0 : tensor<1x4x10x12xf32> }"""
+    for vector_bytes, registers in ((16, 16), (32, 16), (64, 32)):
+        (kernel,) = tiling.plan(hlo.parse(text), machine=Machine(vector_bytes=vector_bytes, vector_registers=registers)).fusions
+        assert kernel.schedule.tile_sizes
