@@ -89,7 +89,7 @@ def is_right(made: Plan) -> None:
 looking = folds(looks_twice=True)
 
 REFUSED: dict[str, tuple[str, Callable[[Nest], Nest]]] = {
-    "rows apart, of a fold along them": (ROWS, together(4)),
+    "no whole groups of rows apart": (ROWS, together(5)),
     "the innermost loop": (ROWS, together(4, 1)),
     "elements": (TANH, together(4)),
     "no whole groups": (COLUMNS, across(7)),
@@ -137,8 +137,8 @@ def test_marks_stand_on_loops_of_nests_alone(together: int) -> None:
 
 
 @pytest.mark.parametrize(("text", "change"), [
-    (COLUMNS, across(2)), (COLUMNS, across(3)), (COLUMNS, across(5)), (LARGEST, looking),
-], ids=["two rows", "three rows", "five rows", "two looks"])  # fmt: skip
+    (COLUMNS, across(2)), (COLUMNS, across(3)), (COLUMNS, across(5)), (ROWS, together(4)), (LARGEST, looking),
+], ids=["two rows", "three rows", "five rows", "rows apart", "two looks"])  # fmt: skip
 def test_a_mark_that_a_kernel_has_changes_no_result(text: str, change: Callable[[Nest], Nest]) -> None:
     """Passes leave it as it is: the kernel does what the mark says."""
     made = edited(planned(text), change)
