@@ -152,7 +152,6 @@ class _Parser:
 
     def __init__(self, lines: Sequence[str], before: int = 0) -> None:
         self.lines, self.before = lines, before
-        self.known: dict[str, Expression] = {}  # by their text: addresses begin alike
 
     def fail(self, node: Any, expected: str) -> NotAKernel:
         line = node.lineno + self.before
@@ -165,13 +164,7 @@ class _Parser:
             raise self.fail(node, f"{'a statement' if isinstance(node, ast.stmt) else 'an expression'} of a kernel")
         if not rule.holds(node):
             raise self.fail(node, rule.expected)
-        if type(node) is not ast.BinOp or node.lineno != node.end_lineno or not self.lines[node.lineno - 1].isascii():
-            return rule.make(self, node)
-        text = self.lines[node.lineno - 1][node.col_offset : node.end_col_offset]
-        known = self.known.get(text)
-        if known is None:
-            known = self.known[text] = rule.make(self, node)
-        return known
+        return rule.make(self, node)
 
     def block(self, statements: Sequence[ast.stmt]) -> tuple[Statement, ...]:
         return tuple([self.made(s) for s in statements])

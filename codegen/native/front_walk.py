@@ -10,7 +10,7 @@ function is lowered is the library's to say.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -33,7 +33,7 @@ from codegen.kernel.typed import (
     Variable,
     typed,
 )
-from codegen.lib.operators import OPERATORS, rule_of, signature_of
+from codegen.lib.operators import rule_of, signature_of
 from codegen.lib.register import CONTEXT
 from codegen.native.loop_marks import marks, with_nodes
 
@@ -69,19 +69,15 @@ class _Walk:
     """The state of one walk: where code goes, where the variables are."""
 
     def __init__(
-        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[], None], loop_marks: Mapping[Loop, str]
+        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[], None], loop_marks: dict[Loop, str]
     ) -> None:  # fmt: skip
         self.given, self.kinds, self.builder = given, kinds, builder
         self.frame = ir.IRBuilder(builder.block)
         self.epilogue = epilogue
         self.places: dict[str, Any] = {}  # of the variables, in the frame
-        self.marks = loop_marks
+        self.marks = loop_marks  # of loops
         self.marked = 0  # loops
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
-        self.integers: dict[Constant, Any] = {}
-        self.here: Any = None  # the block in which these were computed: variables' values, and results of operators
-        self.read: dict[str, Any] = {}
-        self.made: dict[tuple[Any, ...], Any] = {}
 
     def function(self, body: Sequence[TypedStatement]) -> None:
         start = self.builder.append_basic_block("body")
@@ -177,35 +173,12 @@ class _Walk:
             place = self.places[name] = self.room(kind, name)
             self.frame.store(kind(None), place)
         self.builder.store(value, place)
-        self.read.pop(name, None)
 
     # ------------------------------------------------------------ expressions
 
     def value(self, e: TypedExpression) -> Any:
         """LLVM's value of an expression."""
         return _EXPRESSIONS[type(e)](self, e)
-
-    def of_constant(self, e: Constant) -> Any:
-        known = self.integers.get(e) if isinstance(e.value, int) else None
-        if known is None:
-            known = ir.Constant(CONTEXT.get_value_type(types.unliteral(e.kind)), e.value)
-            if isinstance(e.value, int):
-                self.integers[e] = known
-        return known
-
-    def of_variable(self, e: Variable) -> Any:
-        self.look()
-        known = self.read.get(e.name)
-        if known is None:
-            known = self.read[e.name] = self.builder.load(self.places[e.name])
-        return known
-
-    def look(self) -> None:
-        """Forgets what was computed in another block: this one may be reached without it."""
-        if self.builder.block is not self.here:
-            self.here = self.builder.block
-            self.read.clear()
-            self.made.clear()
 
     def of_link(self, e: Link) -> Any:
         def compared(left: tuple[Any, Any]) -> Iterator[Any]:
@@ -239,36 +212,19 @@ class _Walk:
         return self.apply(e.function, e.signature, [(v, x.kind) for v, x in zip(values, e.operands, strict=True)])
 
     def apply(self, function: Any, signature: Any, operands: Sequence[tuple[Any, Any]]) -> Any:
-        """What the rule of ``function`` makes of operands (value, type).
-
-        What an operator of Python makes of the same values is computed once in a block. The addresses of a window differ in
-        their last term: LLVM would find that, too, in a text of twice the length, which takes longer to write than to compile.
-        """
+        """What the rule of ``function`` makes of operands (value, type)."""
         rule = rule_of(function)
         assert rule is not None, "it has been typed"
         values = [self.cast(v, k, wanted) for (v, k), wanted in zip(operands, signature.args, strict=True)]
-        if OPERATORS.get(function) is not rule:
-            return rule.lower(CONTEXT, self.builder, signature, values)
-        return self.once((signature, function), values, lambda: rule.lower(CONTEXT, self.builder, signature, values))
+        return rule.lower(CONTEXT, self.builder, signature, values)
 
     def cast(self, value: Any, kind: Any, wanted: Any) -> Any:
-        if kind is wanted or types.unliteral(kind) == types.unliteral(wanted):
+        if kind is wanted:
             return value
         try:
-            return self.once((kind, wanted), (value,), lambda: CONTEXT.cast(self.builder, value, kind, wanted))
+            return CONTEXT.cast(self.builder, value, kind, wanted)
         except TypeError as reason:
             raise NotStructured(str(reason)) from None
-
-    def once(self, what: tuple[Any, ...], values: Sequence[Any], make: Callable[[], Any]) -> Any:
-        """What ``make`` gives for LLVM's values; it has no effect."""
-        self.look()
-        key = (*what, *values)
-        known = self.made.get(key)
-        if known is None:
-            known = make()
-            self.look()  # a rule may have gone on in another block
-            self.made[key] = known
-        return known
 
 
 _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {
@@ -280,8 +236,8 @@ _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {
 }  # fmt: skip
 _EXPRESSIONS: dict[type, Callable[[_Walk, Any], Any]] = {
     Apply: _Walk.of_apply, Link: _Walk.of_link,
-    Constant: _Walk.of_constant,
+    Constant: lambda walk, e: ir.Constant(CONTEXT.get_value_type(types.unliteral(e.kind)), e.value),
     First: lambda walk, e: walk.chain(map(walk.value, e.operands), len(e.operands), e.stop),
     Argument: lambda walk, e: walk.given[e.name],
-    Variable: _Walk.of_variable,
+    Variable: lambda walk, e: walk.builder.load(walk.places[e.name]),
 }  # fmt: skip

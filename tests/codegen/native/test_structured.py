@@ -142,10 +142,3 @@ def test_a_name_that_the_library_has_not_is_said_with_its_line(body: str, name: 
     with pytest.raises(NameError, match=rf":3: expected a name of codegen.lib.NAMESPACE, found '{name}'"):
         compile_kernel(_source(body), _signature())
     assert numba_calls
-
-
-def test_what_operators_make_of_the_same_values_is_computed_once_in_a_block() -> None:
-    body = "y[t] = x[3 * t + 1] + x[3 * t + 2]\n        if t > 4:\n            y[3 * t] = 7"
-    text = jit.kernel_ir(_source(body), _signature(), optimised=False)
-    products = [line for line in text.splitlines() if " mul " in line]
-    assert len(products) == 2, "one before the branch, one in it"
