@@ -361,6 +361,17 @@ def test_loops_that_say_how_often_they_turn_are_known_before_they_run(
         assert "as long as the compiler" in found.reason
 
 
+def test_of_branches_the_shorter_one_counts() -> None:
+    long = "\n".join(f"%{k} = stablehlo.tanh %x : tensor<f32>" for k in range(90))
+    text = (
+        "func.func @main(%p: tensor<i1>, %x: tensor<f32>) -> tensor<f32> {\n"
+        f'%y = "stablehlo.if"(%p) ({{ stablehlo.return %x : tensor<f32> }}, {{\n{long}\nstablehlo.return %0 : tensor<f32> }})'
+        " : (tensor<i1>) -> tensor<f32>\n return %y : tensor<f32> }"
+    )
+    steps, is_known = first_call._least_steps(hlo.parse(text), "main")
+    assert is_known and steps < 10
+
+
 def test_loops_of_unknown_length_risk_less_of_an_evaluation(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_call, "_compile_seconds", lambda module: 6.0)
     counted, endless = (first_call.begin(hlo.parse(text), "main", None) for text in (COUNTED.format(turns=10), ENDLESS))

@@ -156,7 +156,7 @@ def _window(op: Op) -> tuple[Any, ...] | None:
 
 
 def _least_steps(module: Module, entry: str) -> tuple[int, bool]:
-    """How many ops a run executes at least, and whether each loop says how often it turns (one that does not counts one turn)."""
+    """How many ops a run executes at least, and whether each loop says how often it turns (else it may never)."""
     known: dict[str, tuple[int, bool]] = {}
 
     def function(name: str) -> tuple[int, bool]:
@@ -171,12 +171,12 @@ def _least_steps(module: Module, entry: str) -> tuple[int, bool]:
     def step(op: Op) -> tuple[int, bool]:
         called = op.definition.calls
         inside = [function(op.attr(called))] if called else [block(r) for r in op.regions]
-        times: int | None = 1
+        steps, is_known = [n for n, _ in inside], all(known for _, known in inside)
         if op.name == "stablehlo.while":
             test, body = op.regions
             times = trips(op.operands, (test.arguments, test.results[0]), (body.arguments, body.results))
-        steps = 1 + sum(n for n, _ in inside) * (1 if times is None else times)
-        return steps, times is not None and all(is_known for _, is_known in inside)
+            return 1 + sum(steps) * (times or 0), is_known and times is not None
+        return 1 + min(steps, default=0), is_known  # of branches one runs
 
     return function(entry)
 
