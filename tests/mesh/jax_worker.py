@@ -40,13 +40,28 @@ BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4, "
 _COLLECTIVE = re.compile(r"= (\([^)]*\)|\S+) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\((.*)")
 
 
+def _members(rest: str, devices: int) -> int:
+    """How many devices a collective is among: groups are listed, or counted (`[2,4]<=[8]`), or axes of a mesh.
+
+    Axes are whole or in part: `mesh['a'=2,'b'=8] {'a','b':(2)4}` are groups of 2 * 4.
+    """
+    found = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\]|mesh\[([^\]]*)\](?: device_ids=\S+)? \{([^}]*)\})", rest)
+    if found is None:
+        assert "replica_groups=" not in rest or "replica_groups={}" in rest, rest
+        return devices
+    listed, counted, axes, among = found.groups()
+    if listed or counted:
+        return len(listed.split(",")) if listed else int(counted)
+    sizes = dict(re.findall(r"'(\w+)'=(\d+)", axes))
+    return int(np.prod([int(part or sizes[name]) for name, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", among)]))
+
+
 def sent_by_jax(text: str, devices: int) -> tuple[int, list[str]]:
     """The bytes that a process sends in optimised HLO, and its collectives."""
     total, kinds = 0, []
     for result, kind, rest in _COLLECTIVE.findall(text):
         size = sum(BYTES[e] * int(np.prod([int(n) for n in dims.split(",") if n])) for e, dims in re.findall(r"(\w+)\[([\d,]*)\]", result))
-        groups = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])", rest)
-        n = devices if groups is None else len(groups[1].split(",")) if groups[1] else int(groups[2])
+        n = _members(rest, devices)
         factor = {"all-reduce": 2 * (n - 1) / n, "all-gather": (n - 1) / n, "reduce-scatter": n - 1, "all-to-all": (n - 1) / n,
                   "collective-permute": 1}[kind]  # fmt: skip
         total += round(size * factor)
