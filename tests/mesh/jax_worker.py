@@ -45,7 +45,7 @@ def _members(rest: str, devices: int) -> int:
 
     Axes are whole or in part: `mesh['a'=2,'b'=8] {'a','b':(2)4}` are groups of 2 * 4.
     """
-    found = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\]|mesh\[([^\]]*)\](?: device_ids=\S+)? \{([^}]*)\})", rest)
+    found = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\]|mesh\[([^\]]*)\](?:, device_ids=[^{]*)? ?\{([^}]*)\})", rest)
     if found is None:
         assert "replica_groups=" not in rest or "replica_groups={}" in rest, rest
         return devices
@@ -174,6 +174,16 @@ def others() -> Iterator[Program]:
     yield "layers in a scan", scan, d4, (rows, P()), rows, ((8, 16), (3, 16, 16))
 
 
+def _numbers(chance: np.random.Generator, s: Any) -> np.ndarray:
+    """An argument: integers are below four, as indices are."""
+    if s.dtype.kind in "iu":
+        return chance.integers(0, 4, s.shape).astype(s.dtype)
+    made = chance.normal(size=s.shape) / 4
+    if s.dtype.kind == "c":
+        made = made + 1j * chance.normal(size=s.shape) / 4
+    return made > 0 if s.dtype.kind == "b" else made.astype(s.dtype)
+
+
 def compared(program: Program) -> dict[str, Any]:
     _, f, mesh, given, made, shapes = program
     spread: Any = jax.tree.map(lambda p: NamedSharding(mesh, p), (given, made), is_leaf=lambda p: isinstance(p, P))
@@ -182,8 +192,7 @@ def compared(program: Program) -> dict[str, Any]:
     module = hlo.parse(lowered.as_text())
     part = partition(module, network=Network(latency_seconds=1e-12, work_per_second=1e18))  # bytes alone count
     chance = np.random.default_rng(0)
-    arrays = [chance.integers(0, 4, s.shape).astype(s.dtype) if s.dtype.kind == "i" else chance.normal(size=s.shape).astype(s.dtype) / 4
-              for s in structs]  # fmt: skip
+    arrays = [_numbers(chance, s) for s in structs]
     whole = [np.asarray(r) for r in jax.tree.leaves(f(*map(jnp.asarray, arrays)))]
     n = part.mesh.size
     tiles = [np.array(s.shard(a, p), order="C") for p in range(n) for s, a in zip(part.arguments, arrays, strict=True)]
@@ -191,7 +200,8 @@ def compared(program: Program) -> dict[str, Any]:
     worst = 0.0
     for k, (s, t) in enumerate(zip(part.results, part.result_types, strict=True)):
         joined = np.asarray(s.joined([np.asarray(found[p * len(whole) + k]) for p in range(n)], t.static_shape))
-        worst = max(worst, float(np.max(np.abs(joined - whole[k]) / (1 + np.abs(whole[k]))) if joined.size else 0.0))
+        exact, size = (a.astype(np.complex128 if a.dtype.kind == "c" else np.float64) for a in (whole[k], np.abs(whole[k])))
+        worst = max(worst, float(np.max(np.abs(joined.astype(exact.dtype) - exact) / (1 + size)) if joined.size else 0.0))
     text = lowered.compile().as_text()
     assert text is not None
     theirs, kinds = sent_by_jax(text, n)

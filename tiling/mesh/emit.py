@@ -147,7 +147,7 @@ class Emitter:
         zero = self.splat(0, TensorType((), v.tensor.element))
         return self.op("stablehlo.pad", (v, zero), edges | {"interior_padding": zeros}, [resized(v.tensor, dim, size)])[0]
 
-    def splat(self, number: int, t: TensorType) -> Value:
+    def splat(self, number: float, t: TensorType) -> Value:
         """A constant of one number."""
         array = np.broadcast_to(np.asarray(number).astype(t.dtype), t.static_shape)
         return self.op("stablehlo.constant", (), {"value": DenseArray(t, array)}, [t])[0]

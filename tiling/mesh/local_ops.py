@@ -169,7 +169,10 @@ def _starts_anywhere(op: Op, k: int, function: str) -> bool:
     if start is None or not isinstance(start.definition.semantics, Literal) or not isinstance(element, ElementType):
         return False
     dense: DenseArray = start.attr("value")
-    return element.dtype.kind != "c" and is_neutral(function, dense.array.reshape(-1)[0], element)
+    value = dense.array.reshape(-1)[0]
+    if element.dtype.kind == "c":  # parts by themselves: sums from zero
+        return function == "add" and bool(value == 0)
+    return is_neutral(function, value, element)
 
 
 def _is_one_of(v: Value, own: tuple[Value, Value]) -> bool:
