@@ -96,9 +96,9 @@ def test_results_that_are_folded_each_by_itself() -> None:
     assert [(c.kind, c.sent_bytes) for c in made.communications] == [("all_gather", 72)] * 2
 
 
-@pytest.mark.parametrize("body, start", [(COUNTED, 5), (PLACE.replace("select %o, %i, %j", "select %o, %i, %i"), 0)])
+@pytest.mark.parametrize("body, start", [(COUNTED, 5), (PLACE.replace("%r = stablehlo.select %o, %i, %j", "%d = stablehlo.subtract %i, %j : tensor<i32>\n    %r = stablehlo.select %o, %i, %d"), 0)])
 def test_a_fold_that_may_not_begin_in_each_part_has_all_of_it(body: str, start: int) -> None:
-    """A sum from five would count it four times. Of the first place alone nothing is said of the others."""
+    """A sum from five would count it four times. Of a difference nothing is known."""
     program = text((32, 6), '[{"x"}, {}]', "[0]", body, "6x", "[{}]", start=start)
     first = checked(program, body != COUNTED).communications[0]
     assert (first.kind, first.value) == ("all_to_all", "%a0")
