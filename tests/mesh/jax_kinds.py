@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table)
 """Functions for `tests.mesh.jax_worker` of kinds that its other lists lack: windows in all forms, gradients of norms, experts."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 Program = tuple[str, Callable[..., Any], Mesh, tuple[Any, ...], Any, tuple[Any, ...]]
@@ -130,14 +131,14 @@ def sliding(q: Any, k: Any, v: Any) -> Any:
 
 def grouped(q: Any, k: Any, v: Any) -> Any:
     """Two queries' heads for each head of keys and values, without repeating these."""
-    b, s, h, d = q.shape
-    g = q.reshape(b, s, k.shape[2], h // k.shape[2], d)
+    b, s, h, _ = q.shape
+    g = q.reshape(b, s, k.shape[2], h // k.shape[2], -1)
     p = jax.nn.softmax(jnp.einsum("bqkgd,bskd->bkgqs", g, k), -1)
     return jnp.einsum("bkgqs,bskd->bqkgd", p, v).reshape(q.shape)
 
 
 def multi_query(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Any:
-    b, s, d = x.shape
+    b, s, _ = x.shape
     q, k, v = (x @ wq).reshape(b, s, 4, -1), x @ wk, x @ wv
     p = jax.nn.softmax(jnp.einsum("bqhd,bkd->bhqk", q, k), -1)
     return jnp.einsum("bhqk,bkd->bqhd", p, v).reshape(b, s, -1) @ wo
@@ -304,7 +305,7 @@ def kinds() -> Iterator[Program]:
     def numbers(*shape: int) -> Any:
         return jax.ShapeDtypeStruct(shape, jnp.int32)
 
-    d3, d4, d8, d22, d42, d222 = mesh(3), mesh(4), mesh(8), mesh(2, 2), mesh(4, 2), mesh(2, 2, 2)
+    d4, d8, d22, d42, d222 = mesh(4), mesh(8), mesh(2, 2), mesh(4, 2), mesh(2, 2, 2)
     rows, columns, both, line, image = P("x", None), P(None, "x"), P("x", "y"), P("x"), P(None, "x")
     pixels, channels, planes = P(None, "x", "y"), P(None, None, None, "x"), P(None, None, "x", "y")
     heads, heads2, sequence = P(None, None, "x"), P("x", None, "y"), P(None, "x")

@@ -28,6 +28,8 @@ from jax.sharding import PartitionSpec as P
 import hlo
 import interp
 from tests.mesh.jax_by_hand import by_hand
+from tests.mesh.jax_forms import forms
+from tests.mesh.jax_kinds import kinds
 from tests.mesh.jax_last import last
 from tests.mesh.jax_more import more
 from tiling.mesh.network import Network
@@ -211,7 +213,7 @@ def compared(program: Program) -> dict[str, Any]:
 
 def main() -> None:
     wanted = sys.argv[1:]
-    programs = [*products(), *layers(), *others(), *more(), *by_hand(), *last()]
+    programs = [*products(), *layers(), *others(), *more(), *by_hand(), *last(), *kinds(), *forms()]
     found: dict[str, Any] = {}
     for p in programs:
         if not wanted or any(w in p[0] for w in wanted):

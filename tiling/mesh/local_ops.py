@@ -45,7 +45,7 @@ def filling(op: Op, operand: int = 0) -> Value | None:
     semantics = op.definition.semantics
     if isinstance(semantics, Move) and semantics.otherwise is not None:
         return op.operands[semantics.otherwise]
-    return op.operands[len(op.results) + operand] if isinstance(semantics, Fold) else None  # inputs, then as many initial values
+    return op.operands[len(op.results) + operand] if isinstance(semantics, Fold) else None  # behind as many inputs
 
 
 def local_op(op: Op, operands: Sequence[Sharding], result: Sharding, windows: Windows) -> Op | None:
@@ -148,9 +148,9 @@ def folds_in_parts(op: Op, semantics: Fold) -> bool:
     function = combined_function(op.regions[0])
     if len(op.results) == 1:
         return function is not None and _starts_anywhere(op, 0, function)
-    if op.name != "stablehlo.reduce" or [r.tensor.element for r in op.results] != [v.tensor.element for v in op.operands[: len(op.results)]]:
-        return False
     body, n = op.regions[0], len(op.results)
+    if op.name != "stablehlo.reduce" or [r.tensor.element for r in op.results] != [v.tensor.element for v in op.operands[:n]]:
+        return False
     for k, v in enumerate(body.results):
         own = body.arguments[k], body.arguments[n + k]
         if _is_one_of(v, own):

@@ -54,7 +54,7 @@ def _with(s: Sharding, k: int, digits: Sequence[Digit]) -> Sharding:
 
 
 def _permuted(now: Sharding, target: Sharding, k: int) -> tuple[Digit, ...] | None:
-    """The digits behind those that are wanted of dimension k, so that there are as many tiles as before; None where there are none.
+    """The digits behind those that are wanted of dimension k, for as many tiles as before; None where there are none.
 
     Digits that number nothing yet take the places of others: processes that were copies hold tiles of their own then.
     """
@@ -99,8 +99,12 @@ def moves_between(source: Sharding, target: Sharding, shape: Sequence[int] = ())
 
 def _share(moves: Sequence[Move]) -> float:
     """What some moves send, as a share of the whole value."""
-    tiles = {"slice": lambda n: 0.0, "permute": lambda n: 1.0, "all_to_all": lambda n: (n - 1) / n, "all_gather": lambda n: n - 1.0}
-    return sum(tiles[m.kind](m.members) / _count(m.before.digits) for m in moves)
+    sent = 0.0
+    for m in moves:
+        n = m.members
+        tiles = {"slice": 0.0, "permute": 1.0, "all_to_all": (n - 1) / n, "all_gather": n - 1.0}[m.kind]
+        sent += tiles / _count(m.before.digits)
+    return sent
 
 
 def _turned(source: Sharding, target: Sharding) -> list[Move] | None:

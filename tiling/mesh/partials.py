@@ -1,8 +1,8 @@
 """Partial results of an op whose folded loops are spread: what combines them, and what that sends.
 
 One result   an all_reduce, or a reduce_scatter where the result is wanted in parts
-several      they are folded together, which no collective does (a maximum and its place): processes exchange their partial results
-             and fold them once more by the op's own body, each for all elements, or each for a part of them
+several      they are folded together, which no collective does (a maximum and its place): processes exchange their partial
+             results and fold them once more by the op's own body, each for all elements, or each for a part of them
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hlo.types import TensorType
 from tiling.mesh.emit import Emitter, resized
 from tiling.mesh.local_ops import combination
 from tiling.mesh.network import Network
-from tiling.mesh.shardings import Digit, Sharding, groups_along
+from tiling.mesh.shardings import Digit, groups_along
 
 __all__ = ["combined", "partial_seconds"]
 

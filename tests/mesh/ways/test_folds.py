@@ -69,7 +69,7 @@ def checked(program: str, has_nan: bool = True) -> Partitioned:
 
 
 @pytest.mark.parametrize("body", [PLACE, BEST])
-@pytest.mark.parametrize("mesh, sharding", [('"x"=4', '[{"x"}, {}]'), ('"x"=4', '[{}, {"x"}]'), ('"x"=2, "y"=2', '[{"x"}, {"y"}]')])
+@pytest.mark.parametrize(("mesh", "sharding"), [('"x"=4', '[{"x"}, {}]'), ('"x"=4', '[{}, {"x"}]'), ('"x"=2, "y"=2', '[{"x"}, {"y"}]')])
 @pytest.mark.parametrize("shape", [(8, 16), (9, 14), (5, 7)])
 def test_the_greatest_of_all_and_its_place_send_a_number_and_a_place(
     shape: tuple[int, int], mesh: str, sharding: str, body: str
@@ -96,7 +96,7 @@ def test_results_that_are_folded_each_by_itself() -> None:
     assert [(c.kind, c.sent_bytes) for c in made.communications] == [("all_gather", 72)] * 2
 
 
-@pytest.mark.parametrize("body, start", [(COUNTED, 5), (PLACE.replace("%r = stablehlo.select %o, %i, %j", "%d = stablehlo.subtract %i, %j : tensor<i32>\n    %r = stablehlo.select %o, %i, %d"), 0)])
+@pytest.mark.parametrize(("body", "start"), [(COUNTED, 5), (PLACE.replace("%r = stablehlo.select %o, %i, %j", "%d = stablehlo.subtract %i, %j : tensor<i32>\n    %r = stablehlo.select %o, %i, %d"), 0)])
 def test_a_fold_that_may_not_begin_in_each_part_has_all_of_it(body: str, start: int) -> None:
     """A sum from five would count it four times. Of a difference nothing is known."""
     program = text((32, 6), '[{"x"}, {}]', "[0]", body, "6x", "[{}]", start=start)

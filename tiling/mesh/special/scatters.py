@@ -2,8 +2,8 @@
 
     result tile = the tile after the updates whose index, less the tile's begin, is in it (others are ignored)
 
-Updates that are spread are put together by each process for itself (summed, or the greatest kept), and these results combined; where
-the mesh does not divide them, what changes nothing stands for those beyond the end.
+Updates that are spread are put together by each process for itself (summed, or the greatest kept), and these results combined;
+where the mesh does not divide them, what changes nothing stands for those beyond the end.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ def _rows(op: Op, s: ScatterDimensions, indices: Sharding | None, updates: Shard
 def _neutral(op: Op) -> float | None:
     """What changes nothing, where results of parts of the updates combine to the op's: its body is an associative function."""
     function = combined_function(op.regions[0]) if len(op.results) == 1 else None
-    if function is None or not op.regions[0].arguments[0].tensor.element == op.results[0].tensor.element == op.operands[0].tensor.element:
+    element = op.results[0].tensor.element
+    if function is None or not op.regions[0].arguments[0].tensor.element == element == op.operands[0].tensor.element:
         return None
-    neutral, element = scalar_function(function).neutral, op.results[0].tensor.element
+    neutral = scalar_function(function).neutral
     if function == "add":  # of complex numbers, too
         return 0
     return neutral.of(element) if isinstance(neutral, Neutral) and isinstance(element, ElementType) else None
