@@ -27,9 +27,9 @@ from jax.sharding import PartitionSpec as P
 
 import hlo
 import interp
+from tests.mesh.functions.forms import forms
+from tests.mesh.functions.kinds import kinds
 from tests.mesh.jax_by_hand import by_hand
-from tests.mesh.jax_forms import forms
-from tests.mesh.jax_kinds import kinds
 from tests.mesh.jax_last import last
 from tests.mesh.jax_more import more
 from tiling.mesh.network import Network
