@@ -27,6 +27,8 @@ from jax.sharding import PartitionSpec as P
 
 import hlo
 import interp
+from tests.mesh.functions.forms import forms
+from tests.mesh.functions.kinds import kinds
 from tests.mesh.jax_by_hand import by_hand
 from tests.mesh.jax_last import last
 from tests.mesh.jax_more import more
@@ -40,13 +42,28 @@ BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4, "
 _COLLECTIVE = re.compile(r"= (\([^)]*\)|\S+) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\((.*)")
 
 
+def _members(rest: str, devices: int) -> int:
+    """How many devices a collective is among: groups are listed, or counted (`[2,4]<=[8]`), or axes of a mesh.
+
+    Axes are whole or in part: `mesh['a'=2,'b'=8] {'a','b':(2)4}` are groups of 2 * 4.
+    """
+    found = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\]|mesh\[([^\]]*)\](?:, device_ids=[^{]*)? ?\{([^}]*)\})", rest)
+    if found is None:
+        assert "replica_groups=" not in rest or "replica_groups={}" in rest, rest
+        return devices
+    listed, counted, axes, among = found.groups()
+    if listed or counted:
+        return len(listed.split(",")) if listed else int(counted)
+    sizes = dict(re.findall(r"'(\w+)'=(\d+)", axes))
+    return int(np.prod([int(part or sizes[name]) for name, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", among)]))
+
+
 def sent_by_jax(text: str, devices: int) -> tuple[int, list[str]]:
     """The bytes that a process sends in optimised HLO, and its collectives."""
     total, kinds = 0, []
     for result, kind, rest in _COLLECTIVE.findall(text):
         size = sum(BYTES[e] * int(np.prod([int(n) for n in dims.split(",") if n])) for e, dims in re.findall(r"(\w+)\[([\d,]*)\]", result))
-        groups = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])", rest)
-        n = devices if groups is None else len(groups[1].split(",")) if groups[1] else int(groups[2])
+        n = _members(rest, devices)
         factor = {"all-reduce": 2 * (n - 1) / n, "all-gather": (n - 1) / n, "reduce-scatter": n - 1, "all-to-all": (n - 1) / n,
                   "collective-permute": 1}[kind]  # fmt: skip
         total += round(size * factor)
@@ -159,6 +176,16 @@ def others() -> Iterator[Program]:
     yield "layers in a scan", scan, d4, (rows, P()), rows, ((8, 16), (3, 16, 16))
 
 
+def _numbers(chance: np.random.Generator, s: Any) -> np.ndarray:
+    """An argument: integers are below four, as indices are."""
+    if s.dtype.kind in "iu":
+        return chance.integers(0, 4, s.shape).astype(s.dtype)
+    made = chance.normal(size=s.shape) / 4
+    if s.dtype.kind == "c":
+        made = made + 1j * chance.normal(size=s.shape) / 4
+    return made > 0 if s.dtype.kind == "b" else made.astype(s.dtype)
+
+
 def compared(program: Program) -> dict[str, Any]:
     _, f, mesh, given, made, shapes = program
     spread: Any = jax.tree.map(lambda p: NamedSharding(mesh, p), (given, made), is_leaf=lambda p: isinstance(p, P))
@@ -167,8 +194,7 @@ def compared(program: Program) -> dict[str, Any]:
     module = hlo.parse(lowered.as_text())
     part = partition(module, network=Network(latency_seconds=1e-12, work_per_second=1e18))  # bytes alone count
     chance = np.random.default_rng(0)
-    arrays = [chance.integers(0, 4, s.shape).astype(s.dtype) if s.dtype.kind == "i" else chance.normal(size=s.shape).astype(s.dtype) / 4
-              for s in structs]  # fmt: skip
+    arrays = [_numbers(chance, s) for s in structs]
     whole = [np.asarray(r) for r in jax.tree.leaves(f(*map(jnp.asarray, arrays)))]
     n = part.mesh.size
     tiles = [np.array(s.shard(a, p), order="C") for p in range(n) for s, a in zip(part.arguments, arrays, strict=True)]
@@ -176,7 +202,8 @@ def compared(program: Program) -> dict[str, Any]:
     worst = 0.0
     for k, (s, t) in enumerate(zip(part.results, part.result_types, strict=True)):
         joined = np.asarray(s.joined([np.asarray(found[p * len(whole) + k]) for p in range(n)], t.static_shape))
-        worst = max(worst, float(np.max(np.abs(joined - whole[k]) / (1 + np.abs(whole[k]))) if joined.size else 0.0))
+        exact, size = (a.astype(np.complex128 if a.dtype.kind == "c" else np.float64) for a in (whole[k], np.abs(whole[k])))
+        worst = max(worst, float(np.max(np.abs(joined.astype(exact.dtype) - exact) / (1 + size)) if joined.size else 0.0))
     text = lowered.compile().as_text()
     assert text is not None
     theirs, kinds = sent_by_jax(text, n)
@@ -186,7 +213,7 @@ def compared(program: Program) -> dict[str, Any]:
 
 def main() -> None:
     wanted = sys.argv[1:]
-    programs = [*products(), *layers(), *others(), *more(), *by_hand(), *last()]
+    programs = [*products(), *layers(), *others(), *more(), *by_hand(), *last(), *kinds(), *forms()]
     found: dict[str, Any] = {}
     for p in programs:
         if not wanted or any(w in p[0] for w in wanted):

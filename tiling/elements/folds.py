@@ -12,16 +12,17 @@ from tiling.elements.scalar_functions import Neutral, scalar_function
 __all__ = ["combined_function", "has_own_body", "is_idempotent", "is_neutral"]
 
 
-def combined_function(body: Block) -> str | None:
-    """The scalar function of a body that is `return f(a, b)` with an associative f, on its own two arguments."""
-    if len(body.ops) != 2 or len(body.arguments) != 2:
+def combined_function(body: Block, result: int = 0) -> str | None:
+    """The associative scalar function f by which a body folds one of its results: f(a, b) of the result's own two arguments."""
+    count = len(body.results)
+    if len(body.arguments) != 2 * count or (count == 1 and len(body.ops) != 2):
         return None
-    op = body.ops[0]
-    semantics = op.definition.semantics
-    if not isinstance(semantics, Elementwise) or not scalar_function(semantics.function).is_associative:
+    op = body.results[result].op
+    semantics = None if op is None else op.definition.semantics
+    if op is None or not isinstance(semantics, Elementwise) or not scalar_function(semantics.function).is_associative:
         return None
-    reads_both = set(op.operands) == set(body.arguments)
-    return semantics.function if reads_both and body.results == op.results else None
+    reads_both = len(op.operands) == 2 and set(op.operands) == {body.arguments[result], body.arguments[count + result]}
+    return semantics.function if reads_both and len(op.results) == 1 else None
 
 
 def has_own_body(op: Op) -> bool:

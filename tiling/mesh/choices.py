@@ -86,4 +86,7 @@ def _exchanges(places: Places, op: Op, c: Choice) -> tuple[str, ...]:
     views = places.deferred.views
     made += [f"halo of {named(v)}" for v, s in rows if v in views and places.deferred.seconds(v, s)]
     made += [f"halo of {named(op.operands[k])}" for k, _ in c.windows]
-    return (*made, *(["all_reduce" if c.scattered is None else "reduce_scatter"] if c.partial else []))
+    if c.partial:
+        one = "all_reduce" if c.scattered is None else "reduce_scatter"
+        made.append(one if len(op.results) == 1 else "partial results")
+    return tuple(made)

@@ -147,7 +147,7 @@ class Emitter:
         zero = self.splat(0, TensorType((), v.tensor.element))
         return self.op("stablehlo.pad", (v, zero), edges | {"interior_padding": zeros}, [resized(v.tensor, dim, size)])[0]
 
-    def splat(self, number: int, t: TensorType) -> Value:
+    def splat(self, number: float, t: TensorType) -> Value:
         """A constant of one number."""
         array = np.broadcast_to(np.asarray(number).astype(t.dtype), t.static_shape)
         return self.op("stablehlo.constant", (), {"value": DenseArray(t, array)}, [t])[0]
@@ -209,11 +209,13 @@ class Emitter:
 
     def _permute(self, v: Value, t: TensorType, m: Move, after: TensorType) -> Value:
         shape = t.static_shape
-        holders: dict[tuple[tuple[int, ...], int], int] = {}
+        holders: dict[tuple[tuple[int, ...], int], list[int]] = {}
         rest = [p - sum(d.of(p) * d.stride for d in m.digits) for p in range(self.processes)]
-        for p in range(self.processes):
-            holders[m.before.start(shape, p), rest[p]] = p
-        pairs = tuple([(holders[m.after.start(shape, p), rest[p]], p) for p in range(self.processes)])
+        had, wanted = ([(s.start(shape, p), rest[p]) for p in range(self.processes)] for s in (m.before, m.after))
+        for p in range(self.processes):  # of copies each sends to one process, and those that have their tile keep it
+            if had[p] != wanted[p]:
+                holders.setdefault(had[p], []).append(p)
+        pairs = tuple([(p if had[p] == wanted[p] else holders[wanted[p]].pop(0), p) for p in range(self.processes)])
         return self.op(
             "stablehlo.collective_permute", (v,), {"source_target_pairs": pairs, "channel_handle": self.channel()}, [after]
         )[0]

@@ -40,12 +40,12 @@ def is_filled(op: Op) -> bool:
     return op.name not in ("stablehlo.slice", "stablehlo.reverse")
 
 
-def filling(op: Op) -> Value | None:
-    """What an op takes for elements that are not there: its own operand for that; None for zero."""
+def filling(op: Op, operand: int = 0) -> Value | None:
+    """What an op takes for elements of an operand that are not there: its own operand for that; None for zero."""
     semantics = op.definition.semantics
     if isinstance(semantics, Move) and semantics.otherwise is not None:
         return op.operands[semantics.otherwise]
-    return op.operands[semantics.inits[0]] if isinstance(semantics, Fold) else None
+    return op.operands[len(op.results) + operand] if isinstance(semantics, Fold) else None  # behind as many inputs
 
 
 def local_op(op: Op, operands: Sequence[Sharding], result: Sharding, windows: Windows) -> Op | None:
@@ -144,19 +144,47 @@ def cloned(op: Op, inner: Mapping[Value, Value]) -> Op:
 
 
 def folds_in_parts(op: Op, semantics: Fold) -> bool:
-    """Whether folds of parts, each from the initial value, combine to the fold of the whole."""
-    if len(op.results) != 1:
+    """Whether folds of parts, each from the initial values, combine to the fold of the whole."""
+    function = combined_function(op.regions[0])
+    if len(op.results) == 1:
+        return function is not None and _starts_anywhere(op, 0, function)
+    body, n = op.regions[0], len(op.results)
+    if op.name != "stablehlo.reduce" or [r.tensor.element for r in op.results] != [v.tensor.element for v in op.operands[:n]]:
         return False
-    function, start = combined_function(op.regions[0]), op.operands[semantics.inits[0]].op
-    if function is None:
-        return False
+    for k, v in enumerate(body.results):
+        own = body.arguments[k], body.arguments[n + k]
+        if _is_one_of(v, own):
+            continue
+        function = combined_function(body, k)
+        if function is None or not _starts_anywhere(op, k, function):
+            return False
+    return True
+
+
+def _starts_anywhere(op: Op, k: int, function: str) -> bool:
+    """Whether an associative function that result k is folded by may begin once more from its initial value in each part."""
     if is_idempotent(function):
         return True
-    element = op.results[0].tensor.element
+    start, element = op.operands[len(op.results) + k].op, op.results[k].tensor.element
     if start is None or not isinstance(start.definition.semantics, Literal) or not isinstance(element, ElementType):
         return False
     dense: DenseArray = start.attr("value")
-    return element.dtype.kind != "c" and is_neutral(function, dense.array.reshape(-1)[0], element)
+    value = dense.array.reshape(-1)[0]
+    if element.dtype.kind == "c":  # parts by themselves: sums from zero
+        return function == "add" and bool(value == 0)
+    return is_neutral(function, value, element)
+
+
+def _is_one_of(v: Value, own: tuple[Value, Value]) -> bool:
+    """Whether a value is always one of two, chosen in whatever way: of two that are equal it is that."""
+    if v in own:
+        return True
+    op = v.op
+    if op is None:
+        return False
+    if op.name == "stablehlo.select":
+        return all(_is_one_of(x, own) for x in op.operands[1:])
+    return op.name in ("stablehlo.minimum", "stablehlo.maximum") and all(_is_one_of(x, own) for x in op.operands)
 
 
 def combination(op: Op) -> Block:

@@ -53,6 +53,25 @@ def _with(s: Sharding, k: int, digits: Sequence[Digit]) -> Sharding:
     return Sharding((*s.dims[:k], tuple(digits), *s.dims[k + 1 :]))
 
 
+def _permuted(now: Sharding, target: Sharding, k: int) -> tuple[Digit, ...] | None:
+    """The digits behind those that are wanted of dimension k, for as many tiles as before; None where there are none.
+
+    Digits that number nothing yet take the places of others: processes that were copies hold tiles of their own then.
+    """
+    wanted, had = target.dims[k], now.dims[k]
+    if not wanted or set(wanted) & {d for i, dim in enumerate(now.dims) if i != k for d in dim}:
+        return None
+    left, rest = _count(had) / _count(wanted), [d for d in had if d not in wanted]
+    while rest and _count(rest) > left:
+        del rest[0]
+    return tuple(rest) if _count(rest) == left else None
+
+
+def _count(digits: Sequence[Digit]) -> int:
+    """How many tiles digits number."""
+    return prod(d.size for d in digits)
+
+
 def moves_between(source: Sharding, target: Sharding, shape: Sequence[int] = ()) -> list[Move]:
     """The moves from one sharding to another: slices where they can be made, then exchanges, then what must be gathered.
 
@@ -67,7 +86,50 @@ def moves_between(source: Sharding, target: Sharding, shape: Sequence[int] = ())
     True
     >>> [m.kind for m in moves_between(Sharding(((x, y),)), Sharding(((y,),)))]
     ['permute', 'all_gather']
+    >>> z = Digit(4, 2, "z")
+    >>> [m.kind for m in moves_between(Sharding(((x, y),)), Sharding(((z, x),)))]
+    ['permute']
+    >>> [m.kind for m in moves_between(Sharding(((x,), (y, z))), Sharding(((y, z), (x,))))]
+    ['all_to_all', 'permute']
     """
+    made = _one_by_one(source, target, shape)
+    other = _turned(source, target) if not {*source.uneven_dims(shape), *target.uneven_dims(shape)} else None
+    return other if other is not None and _share(other) < _share(made) else made
+
+
+def _share(moves: Sequence[Move]) -> float:
+    """What some moves send, as a share of the whole value."""
+    sent = 0.0
+    for m in moves:
+        n = m.members
+        tiles = {"slice": 0.0, "permute": 1.0, "all_to_all": (n - 1) / n, "all_gather": n - 1.0}[m.kind]
+        sent += tiles / _count(m.before.digits)
+    return sent
+
+
+def _turned(source: Sharding, target: Sharding) -> list[Move] | None:
+    """Digits go to other dimensions until there are as many tiles along each as are wanted; then tiles change places."""
+    if set(source.digits) != set(target.digits):
+        return None
+    now, made = source, []
+    wanted = [target.parts(k) for k in range(len(target.dims))]
+    while [now.parts(k) for k in range(len(now.dims))] != wanted:
+        pairs = [
+            (i, k) for i, dim in enumerate(now.dims) for k in range(len(now.dims))
+            if dim and now.parts(i) // dim[-1].size % wanted[i] == 0 and wanted[k] % (now.parts(k) * dim[-1].size) == 0
+        ]  # fmt: skip
+        if not pairs:
+            return None
+        i, k = pairs[0]
+        d = now.dims[i][-1:]
+        after = _with(_with(now, i, now.dims[i][:-1]), k, (*now.dims[k], *d))
+        made.append(Move("all_to_all", d, now, after, i, k))
+        now = after
+    return made if now == target else [*made, Move("permute", source.digits, now, target)]
+
+
+def _one_by_one(source: Sharding, target: Sharding, shape: Sequence[int]) -> list[Move]:
+    """Digits one after the other, to where they are wanted."""
     now, made = source, []
     fixed = {*source.uneven_dims(shape), *target.uneven_dims(shape)}
 
@@ -113,11 +175,10 @@ def moves_between(source: Sharding, target: Sharding, shape: Sequence[int] = ())
         kept = 0
         while k not in fixed and kept < len(target.dims[k]) and now.dims[k][kept] == target.dims[k][kept]:
             kept += 1
-        rest = [d for d in now.dims[k] if d not in target.dims[k]]
-        stays = k not in fixed and set(target.dims[k]) <= set(now.dims[k])
-        if stays and prod(d.size for d in rest) < prod(d.size for d in now.dims[k][kept:]) - 1:
-            # The digits that stay come first: a tile is sent for that, and fewer are gathered then.
-            go("permute", now.dims[k], _with(now, k, (*target.dims[k], *rest)))
+        others = _permuted(now, target, k) if k not in fixed else None
+        if others is not None and _count(others) < _count(now.dims[k][kept:]) - 1:
+            # The digits that are wanted come first: a tile is sent for that, and fewer are gathered then.
+            go("permute", tuple(dict.fromkeys((*now.dims[k], *target.dims[k]))), _with(now, k, (*target.dims[k], *others)))
             continue
         go("all_gather", now.dims[k][kept:], _with(now, k, now.dims[k][:kept]), k)
     return made

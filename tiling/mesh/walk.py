@@ -30,6 +30,7 @@ from tiling.mesh.halo.inside import inside_first, inside_of, saved_seconds
 from tiling.mesh.halo.windows import window_seconds, with_window
 from tiling.mesh.local_ops import combination, filling, is_filled, local_op, windowed_dims
 from tiling.mesh.moves import moves_cost
+from tiling.mesh.partials import combined, partial_seconds
 from tiling.mesh.regions import Held, control
 from tiling.mesh.relations import Loops, Spread, Windows, loops_of
 from tiling.mesh.remade import Sources, reads_no_values
@@ -108,7 +109,7 @@ class Walk:
                 if r in self.hints:
                     self.hints.setdefault(v, self.hints[r])
             return
-        hint = self.hints.get(op.results[0]) if op.results else None
+        hint = next((self.hints[r] for r in op.results if r in self.hints), None)
         folds = isinstance(op.definition.semantics, (Fold, SumOfProducts))
         if self.whole.wishes == "none" or (folds and self.whole.wishes == "moves"):
             return
@@ -278,7 +279,7 @@ class Walk:
         """The cheapest way to compute an op."""
         self._again.clear()  # what it takes changes with what is there
         loops = self._loops(op)
-        hint = self.hints.get(op.results[0]) if op.results else None
+        hint = next((self.hints[r] for r in op.results if r in self.hints), None)
         choices = []
         if isinstance(loops, Loops):
             seen: list[Spread] = []
@@ -383,7 +384,7 @@ class Walk:
         partial = tuple([d for v in loops.ranges for d in spread.get(v, ())])
         scattered = next(
             (k for k in range(len(result.dims)) if partial and hint is not None and hint.dims[k] == (*result.dims[k], *partial)
-             and op.results[0].shape[k] % (result.parts(k) * prod(d.size for d in partial)) == 0 and len(op.results) == 1),
+             and op.results[0].shape[k] % (result.parts(k) * prod(d.size for d in partial)) == 0),
             None,
         )  # fmt: skip
         final = result if scattered is None else Sharding(
@@ -421,11 +422,15 @@ class Walk:
             seconds += window_seconds(window, held, dim, s.dims[dim], self.whole.network)
         return seconds
 
-    def _mask(self, op: Op, choice: Choice, operands: list[Value], fill: Value | None) -> None:
+    def _filling(self, op: Op, operand: int = 0) -> Value | None:
+        """What an op takes for elements of an operand that are not there; None for zero."""
+        outside = filling(op, operand)
+        return None if outside is None else self.at(outside, Sharding.whole(0), f"{op.name} fills with it")
+
+    def _mask(self, op: Op, choice: Choice, operands: list[Value]) -> None:
         """Puts what changes no fold where tiles reach over an end of what is folded."""
         uneven = uneven_ranges(self._must(op), choice.spread)
-        semantics = op.definition.semantics
-        inits = semantics.inits if isinstance(semantics, Fold) else ()
+        inits = range(len(op.results), len(op.operands)) if isinstance(op.definition.semantics, Fold) else ()
         done = set()
         for k, index, _ in self._must(op).reads():
             for dim, e in enumerate(index):
@@ -434,7 +439,7 @@ class Walk:
                     continue
                 done.add((k, dim))
                 begin = self.emit.tile_begin(digits, operands[k].shape[dim])
-                operands[k] = self.emit.masked(operands[k], dim, begin, 0, op.operands[k].shape[dim], fill)
+                operands[k] = self.emit.masked(operands[k], dim, begin, 0, op.operands[k].shape[dim], self._filling(op, k))
 
     def _proved(self, op: Op, local: Op, spread: Spread, operands: Sequence[Sharding], windows: Windows) -> bool:
         """Whether each result of the op on tiles reads there what the whole op reads."""
@@ -450,14 +455,11 @@ class Walk:
     ) -> float:  # fmt: skip
         network = self.whole.network
         seconds = sum(self._brought_seconds(v, s) for v, s in zip(op.operands, operands, strict=True))
-        for r in op.results:
-            if partial:
-                n = prod(d.size for d in partial)
-                held = result.local_type(r.tensor).size_bytes
-                rounds = 1 if scattered is not None else 2
-                seconds += network.seconds(held * (n - 1) // n * rounds, n)
-            if hint is not None:
-                seconds += moves_cost(moves_of(final, hint, r), r.tensor, network)
+        if partial:
+            seconds += partial_seconds([result.local_type(r.tensor) for r in op.results], partial, scattered, network)
+        if hint is not None:
+            wanted = [r for r in op.results if r in self.hints or len(op.results) == 1]
+            seconds += sum(moves_cost(moves_of(final, hint, r), r.tensor, network) for r in wanted)
         return seconds + self._work_seconds(loops, prod([d.size for d in (*result.digits, *partial)]))
 
     def _work_seconds(self, loops: Loops, parts: int) -> float:
@@ -467,9 +469,8 @@ class Walk:
     def _emitted(self, op: Op, choice: Choice) -> list[Value]:
         operands = [self.at(v, s, f"{op.name} reads it so") for v, s in zip(op.operands, choice.operands, strict=True)]
         if choice.windows or uneven_ranges(self._must(op), choice.spread):
-            outside = filling(op)
-            fill = None if outside is None else self.at(outside, Sharding.whole(0), f"{op.name} fills with it")
-            self._mask(op, choice, operands, fill)
+            self._mask(op, choice, operands)
+            fill = self._filling(op)
             first = self._inside_first(op, choice, operands, fill)
             if first is not None:
                 return [first]
@@ -491,8 +492,4 @@ class Walk:
         self.emit.block.ops.append(made)
         if not choice.partial:
             return list(made.results)
-        body = combination(op)
-        reason = f"{op.name} folds over a loop that is spread"
-        if choice.scattered is not None:
-            return [self.emit.scattered(made.results[0], choice.partial, choice.scattered, body, reason)]
-        return [self.emit.reduced(v, choice.partial, body, reason) for v in made.results]
+        return combined(self.emit, op, operands, made.results, choice.partial, choice.scattered)

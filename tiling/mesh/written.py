@@ -35,7 +35,7 @@ class Written:
         self.module, self.network, self.wishes, self.given, self.exchanges = module, network, wishes, given, exchanges
         self.work_seconds = 0.0
         self.function = module.function(entry)
-        self.program = flatten(module, self.function.name, only=())
+        self.program = flatten(module, self.function.name, only=("merge_equal_ops",))
         self.meshes = meshes_of(module)
         if mesh is not None:
             for name, m in self.meshes.items():

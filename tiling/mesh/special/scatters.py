@@ -2,8 +2,8 @@
 
     result tile = the tile after the updates whose index, less the tile's begin, is in it (others are ignored)
 
-Updates that are spread are added up by each process for itself, and the sums combined; where the mesh does not divide them, zeros
-are added for those beyond the end.
+Updates that are spread are put together by each process for itself (summed, or the greatest kept), and these results combined;
+where the mesh does not divide them, what changes nothing stands for those beyond the end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from hlo.clone import captured_values
 from hlo.module import Op, Value
 from hlo.types import ElementType, TensorType
 from tiling.elements.folds import combined_function
+from tiling.elements.scalar_functions import Neutral, scalar_function
 from tiling.mesh.emit import Emitter
 from tiling.mesh.network import Network
 from tiling.mesh.relations import block_size
@@ -41,7 +42,7 @@ def scatters(op: Op, held: Sequence[Sharding | None], hint: Sharding | None, net
             dims = [d if _may_be_spread(s, k, shape, updates.shape) else () for k, d in enumerate(wanted.dims)]
             used = {d for digits in dims for d in digits}
             kept = [() if used & set(digits) else digits for digits in rows]
-            if any(kept) and not _is_sum(op):
+            if any(kept) and _neutral(op) is None:
                 kept = [()] * len(rows)
             yield _scatter(op, s, Sharding(tuple(dims)), tuple(kept), network)
 
@@ -60,11 +61,16 @@ def _rows(op: Op, s: ScatterDimensions, indices: Sharding | None, updates: Shard
     return [row for k, row in enumerate(found) if row not in found[:k]]
 
 
-def _is_sum(op: Op) -> bool:
-    """Whether sums of parts combine to the op's sum: its body adds, in the type of the result."""
-    if len(op.results) != 1 or combined_function(op.regions[0]) != "add":
-        return False
-    return op.regions[0].arguments[0].tensor.element == op.results[0].tensor.element == op.operands[0].tensor.element
+def _neutral(op: Op) -> float | None:
+    """What changes nothing, where results of parts of the updates combine to the op's: its body is an associative function."""
+    function = combined_function(op.regions[0]) if len(op.results) == 1 else None
+    element = op.results[0].tensor.element
+    if function is None or not op.regions[0].arguments[0].tensor.element == element == op.operands[0].tensor.element:
+        return None
+    neutral = scalar_function(function).neutral
+    if function == "add":  # of complex numbers, too
+        return 0
+    return neutral.of(element) if isinstance(neutral, Neutral) and isinstance(element, ElementType) else None
 
 
 def _windows(s: ScatterDimensions, rank: int) -> dict[int, int]:
@@ -114,16 +120,17 @@ def _scatter(op: Op, s: ScatterDimensions, result: Sharding, rows: tuple[Digits,
         for digits, k in zip(summed, batch, strict=True):  # what reaches over an end adds nothing
             size, block = updates.shape[k], block_size(updates.shape[k], digits)
             if block * prod(d.size for d in digits) > size:
-                new = [emit.masked(u, k, emit.tile_begin(digits, block), 0, size, None) for u in new]
-        if partial:  # one process adds its updates to what was there
+                fills = [emit.splat(_neutral(op) or 0, TensorType((), u.tensor.element)) for u in new]
+                new = [emit.masked(u, k, emit.tile_begin(digits, block), 0, size, f) for u, f in zip(new, fills, strict=True)]
+        if partial:  # one process puts its updates to what was there
             t = inputs[0].tensor
             first = emit.spread(emit.compared(emit.number(partial), "EQ", 0), t)
-            inputs = [emit.op("stablehlo.select", (first, inputs[0], emit.splat(0, t)), {}, [t])[0]]
+            inputs = [emit.op("stablehlo.select", (first, inputs[0], emit.splat(_neutral(op) or 0, t)), {}, [t])[0]]
         types = [result.local_type(r.tensor) for r in op.results]
         made = emit.op("stablehlo.scatter", (*inputs, numbers, *new), dict(op.attributes), types, list(op.regions))
         if not partial:
             return made
-        return (emit.reduced(made[0], partial, op.regions[0], "each process adds up its own updates"),)
+        return (emit.reduced(made[0], partial, op.regions[0], "each process puts its own updates together"),)
 
     operands = (*[result] * count, Sharding(tuple(of_indices)), *[Sharding(tuple(of_updates))] * count)
     return Special(operands, result, seconds, build)
