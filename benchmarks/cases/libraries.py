@@ -75,7 +75,7 @@ def vision_transformer_step() -> Made:
             x = x + self.param("position", nn.initializers.normal(0.02), (1, x.shape[1], 64))
             for _ in range(2):
                 y = nn.LayerNorm()(x)
-                x = x + nn.Dropout(0.1, deterministic=False)(nn.MultiHeadDotProductAttention(4)(y, y))
+                x = x + nn.Dropout(0.1, deterministic=False)(nn.MultiHeadDotProductAttention(4, use_bias=False)(y, y))
                 x = x + nn.Dense(64)(nn.gelu(nn.Dense(128)(nn.LayerNorm()(x))))
             return nn.Dense(10)(x.mean(1))
 
