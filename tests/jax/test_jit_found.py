@@ -56,6 +56,12 @@ def test_results_without_elements_are_not_computed() -> None:
     )
 
 
+def test_real_lines_of_no_elements_are_made_of_one() -> None:
+    """`jnp.fft.hfft` asks for 2 (n - 1) elements: of one it makes none, which the size of the half was held against."""
+    of_one = X[:, :1].astype(np.complex64)
+    agrees(lambda z: (jnp.fft.hfft(z), jnp.fft.irfft(z), jnp.fft.irfft2(z), jnp.sum(jnp.fft.irfft(z), 1)), of_one)
+
+
 def test_indices_known_at_run_time_become_values() -> None:
     """Rows of an identity matrix, elements of a range: gathers of them were left to the evaluator."""
     j = np.array([3, 8, 0, 5, 5], np.int32)
