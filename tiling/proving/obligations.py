@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
 from hlo.registry import Literal
 from tiling.loops.accesses import AlikeSteps, accesses_of, flag_values
