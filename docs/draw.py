@@ -6,6 +6,7 @@ computer draws the same ones.
 
 from __future__ import annotations
 
+import html
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -43,18 +44,22 @@ DRAWN: dict[str, Callable[[], Any]] = {
     "map-of-windows": lambda: pictures.reads(hlo.parse(WINDOWS).root, at=(3, 6)),
     "map-at-the-edge": lambda: pictures.reads(hlo.parse(WINDOWS).root, at=(0, 11)),
     "tiles-of-softmax": lambda: pictures.tile_grid(planned("softmax").fusions[0]),
+    "tiles-of-layer-norm": lambda: pictures.tile_grid(planned("layer_norm").fusions[0]),
+    "plan-of-mlp": lambda: pictures.fusion_graph(planned("gelu_mlp")),
+    "tiles-of-attention": lambda: pictures.tile_grid(planned("causal_attention").fusions[-1]),
     "plan-of-encoder": lambda: pictures.fusion_graph(planned("encoder_block")),
     "roofline-of-encoder": lambda: pictures.roofline(planned("encoder_block")),
 }
 
 
-# Program -> what it is, and the line in the table of measured performance that is of the same program and shapes.
+# Program -> what it is, and the line in the table of measured performance that is of the same program.
 GALLERY = {
     "softmax": ("The softmax of the rows of a matrix: nine ops, one kernel, one pass over rows that stay in a cache.", "softmax"),
     "layer_norm": ("Each row less its mean by its deviation, scaled and shifted: twenty-odd ops, one kernel.", "layer_norm"),
-    "gelu_mlp": ("A perceptron with one hidden layer: two products, the activation in the first one's epilogue.", ""),
+    "gelu_mlp": ("A perceptron with one hidden layer: two products, the activation in the first one's epilogue.", "mlp"),
     "causal_attention": (
-        "Attention with a causal mask: scores that never leave the cache, and a mask that became a loop's bound.", "",
+        "Attention with a causal mask: scores that never leave the cache, and a mask that became a loop's bound.",
+        "attention_2048",
     ),
     "encoder_block": ("A transformer's encoder layer: the five kernels of the picture, and what flows between them.", ""),
 }  # fmt: skip
@@ -67,10 +72,10 @@ out of date. To look at one yourself: `tilewright explore examples/softmax.mlir 
 
 
 def gallery() -> str:
-    """The page: of each program the picture, the map from its result to its arguments, the plan's kernels, the loops."""
+    """The page: of each program its text, a picture, the map from its result to its arguments, the plan, loops, source, times."""
     measured_page = (ROOT / "docs" / "performance.md").read_text("utf-8")
     rows = [line.split("|") for line in measured_page.splitlines() if line.startswith("| `")]
-    times = {cells[1].strip(" `"): (cells[4].strip(), cells[6].strip()) for cells in rows}
+    times = {cells[1].strip(" `"): (cells[2].strip(), cells[4].strip(), cells[6].strip()) for cells in rows}
     parts = [HEAD]
     for name, (what, measured) in GALLERY.items():
         plan = planned(name)
@@ -82,19 +87,32 @@ def gallery() -> str:
         shortest = min(plan.fusions, key=lambda f: len(str(f.schedule)))
         loops = ["    " + line for line in str(shortest.schedule).splitlines()]
         link = f'<p><a href="../explore/{name}.html">Open it in the explorer</a></p>' if name in EXPLORED else ""
-        parts += [f"## `{name}`", what, link]
+        text = (ROOT / "examples" / f"{name}.mlir").read_text("utf-8")
+        source = next(k.source for k in codegen.compile(plan).kernels if k.name == shortest.name)
+        parts += [f"## `{name}`", what, link, _folded("The program", text)]
         if name in PICTURED:
             parts.append(f"![{PICTURED[name][1]}](pictures/{PICTURED[name][0]}.png)")
         parts += ["What an element of the result reads of each argument:", "\n".join(reads), "The plan:", "\n".join(kernels)]
-        parts += [f"The loops of `{shortest.name}`:", "\n".join(loops)]
+        parts += [f"The loops of `{shortest.name}`:", "\n".join(loops), _folded(f"The source of {shortest.name}", source)]
         if measured:
-            mine, jax = times[measured]
-            parts.append(f"Measured as `{measured}` ({mine} ms, JAX {jax} ms): [how](performance.md).")
+            shape, mine, jax = times[measured]
+            parts.append(f"Time, measured as `{measured}` ({shape}): {mine} ms, JAX {jax} ms ([how](performance.md)).")
+        else:
+            parts.append(f"Time, here and beside JAX: `python3 dev.py bench --only {name}` ([how](benchmarks.md)).")
     return "\n\n".join(p for p in parts if p).replace("\n\n\n", "\n\n").rstrip() + "\n"
+
+
+def _folded(title: str, text: str) -> str:
+    """Text under a title that opens by a click; without empty lines, since one would end the HTML."""
+    lines = "\n".join(line for line in text.splitlines() if line.strip())
+    return f"<details><summary>{title}</summary><pre><code>{html.escape(lines)}</code></pre></details>"
 
 
 PICTURED = {
     "softmax": ("tiles-of-softmax", "The tiles of the result: bands of sixteen whole rows, two hundred and fifty-six of them"),
+    "layer_norm": ("tiles-of-layer-norm", "The tiles of the result: bands of sixty-four whole rows"),
+    "gelu_mlp": ("plan-of-mlp", "Two kernels, one for each product, with the bytes on each edge"),
+    "causal_attention": ("tiles-of-attention", "The tiles of the result of one head: bands of whole rows"),
     "encoder_block": ("plan-of-encoder", "Five kernels from the arguments to the result, with the bytes on each edge"),
 }
 

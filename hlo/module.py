@@ -110,6 +110,13 @@ class Block:
         """What the block returns: its terminator's operands."""
         return self.terminator.operands
 
+    def __repr__(self) -> str:
+        return f"<Block ({', '.join(str(a.type) for a in self.arguments)}): {_op_count(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Its arguments, and its ops line by line up to a number."""
+        return facts_as_html(repr(self)[1:-1], _lines(self))
+
 
 class Op:
     """One operation: a definition applied to operands, attributes and regions.
@@ -202,10 +209,7 @@ class Function:
 
     def _repr_html_(self) -> str:
         """Its arguments, its results, and its ops line by line up to a number."""
-        facts: list[tuple[str, object]] = [(f"argument {k}", f"%{v.name or '?'}: {v.type}") for k, v in enumerate(self.arguments)]
-        facts += [(f"op {k}", repr(op)) for k, op in enumerate(self.body.ops[:_SHOWN_OPS])]
-        if len(self.body.ops) > _SHOWN_OPS:
-            facts.append(("…", f"{len(self.body.ops) - _SHOWN_OPS} more ops"))
+        facts = _lines(self.body)
         facts += [(f"result {k}", t) for k, t in enumerate(self.result_types)]
         return facts_as_html(f"@{self.name}", facts)
 
@@ -288,8 +292,17 @@ _SHOWN_OPS = 100
 
 
 def _block_words(block: Block) -> str:
-    arguments = ", ".join(f"%{v.name or '?'}: {v.type}" for v in block.arguments)
+    arguments = ", ".join(f"%{v.name}: {v.type}" if v.name else str(v.type) for v in block.arguments)
     return f"({arguments}), {_op_count(block)}"
+
+
+def _lines(block: Block) -> list[tuple[str, object]]:
+    """A block's arguments and ops, each with its name for a table."""
+    facts: list[tuple[str, object]] = [(f"argument {k}", f"%{v.name or '?'}: {v.type}") for k, v in enumerate(block.arguments)]
+    facts += [(f"op {k}", repr(op)) for k, op in enumerate(block.ops[:_SHOWN_OPS])]
+    if len(block.ops) > _SHOWN_OPS:
+        facts.append(("…", f"{len(block.ops) - _SHOWN_OPS} more ops"))
+    return facts
 
 
 def _op_count(block: Block) -> str:

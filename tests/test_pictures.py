@@ -294,6 +294,21 @@ def test_parts_of_a_program_show_themselves() -> None:
     assert "120" in custom.result.type._repr_html_()  # bytes
 
 
+def test_proofs_and_parts_of_schedules_show_themselves() -> None:
+    """A proof was its obligations one after the other, a hundred thousand characters; phases and nests were all their fields."""
+    module = hlo.parse(EVIL)
+    plan = tiling.plan(module, supports=codegen.supports)
+    proof = tiling.prove(plan)
+    phases = [p for f in plan.fusions for p in f.schedule.phases]
+    for x in (proof, module.entry.body, *phases, *(s for p in phases for s in p.all_steps)):
+        assert repr(x).startswith(f"<{type(x).__name__}") and len(repr(x)) < 300 and "\n" not in repr(x), repr(x)
+    assert f"{len(proof.obligations)} proved" in repr(proof)
+    wrong = tiling.Obligation("in bounds", "k0 reads <x>", type(proof.obligations[0].verdict).REFUTED, "at 9 of 8")
+    for x in (proof, module.entry.body, tiling.Proof((*proof.obligations, wrong))):
+        assert "<table>" in x._repr_html_() and "<script" not in x._repr_html_()
+    assert "at 9 of 8" in x._repr_html_() and "reads &lt;x&gt;" in x._repr_html_()
+
+
 @notebook
 def test_wrong_arguments_are_named() -> None:
     """Numbers and objects that a picture is not of: each once ended in an error of Python's."""

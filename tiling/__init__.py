@@ -15,7 +15,8 @@ from tiling.planning.model import Carry, ControlStep, Decision, EvaluatorStep, F
 from tiling.planning.planner import plan
 from tiling.planning.reasons import Edge
 from tiling.proving.coalescing import Coalescing, coalesced, coalescing
-from tiling.proving.obligations import Obligation, Proof, prove, prove_memory
+from tiling.proving.obligations import prove, prove_memory
+from tiling.proving.proof import Obligation, Proof
 from tiling.show import html as _html  # fill the tables of printers
 from tiling.show import text as _text
 from tiling.tiles.analysis import TileAnalysis, TiledValue, reached_tiles, tile_analysis, tiled

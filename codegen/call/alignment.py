@@ -22,7 +22,7 @@ from codegen.native.signature import KernelSignature
 from hlo.module import Value
 from hlo.types import ElementType, QuantizedType
 from tiling import Buffer, Obligation, Scope
-from tiling.proving.obligations import Verdict
+from tiling.proving.proof import Verdict
 
 __all__ = ["declared_alignment", "given_alignments", "kept_alignments", "misplaced", "own_alignment"]
 

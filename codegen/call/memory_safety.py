@@ -27,7 +27,8 @@ from tiling import Decision, Fusion, Obligation, Plan, Schedule
 from tiling.pipeline import finished
 from tiling.planning.cost import estimate
 from tiling.planning.replacement import apart, evaluated, other_schedules, with_paths, with_step
-from tiling.proving.obligations import Verdict, prove, prove_memory
+from tiling.proving.obligations import prove, prove_memory
+from tiling.proving.proof import Verdict
 
 __all__ = ["MemorySafetyWarning", "WrongScheduleWarning", "memory_fault", "safe_assembly"]
 

@@ -13,7 +13,7 @@ import tiling
 from tests.commands.command_line import SOFTMAX
 from tilewright import cli
 from tiling import Obligation, Proof
-from tiling.proving.obligations import Verdict
+from tiling.proving.proof import Verdict
 
 
 @pytest.fixture

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+import codegen
 import hlo
 import tilewright
+import tiling
 from hlo.module import Module
 from indexing import parse_map
 from tilewright import cli
@@ -90,13 +92,22 @@ def test_the_page_is_one_file_that_asks_for_nothing() -> None:
     assert re.findall(r"https?://[^\"'\s]+", page) == ["http://www.w3.org/2000/svg"]
 
 
+def encoder() -> tiling.Plan:
+    """Five kernels on the machine that is named: on others there are four, or six."""
+    module = hlo.load("examples/encoder_block.mlir")
+    return tiling.plan(module, supports=codegen.supports, machine=tiling.Machine(cores=2))
+
+
 def test_what_can_be_explored() -> None:
     module = program()
     plan = tilewright.plan(module)
     pages = [tilewright.explore(s) for s in (module, plan, tilewright.compile(plan))]
     assert len({json.dumps({**p.data, "title": ""}) for p in pages}) == 1
     assert [op["name"] for op in pages[0].data["ops"]].count("stablehlo.pad") == 1
-    assert "<iframe" in pages[0]._repr_html_() and "</script>" not in pages[0]._repr_html_()
+    shown = pages[0]._repr_html_()
+    assert "<iframe" in shown and "</script>" not in shown
+    # Without the frame, as notebooks show it that are not trusted, there is a line that says why.
+    assert "not trusted" in shown[: shown.index("<iframe")] and repr(pages[0]).endswith(" 1 step>")
     with pytest.raises(TypeError, match="expected a module, found str"):
         tilewright.explore("softmax.mlir")
     with pytest.raises(KeyError, match="no function @other"):

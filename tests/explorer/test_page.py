@@ -17,7 +17,7 @@ import tiling
 from indexing import input_to_output, output_to_input
 from indexing.map import IndexingMap
 from tests.explorer.browser import answers
-from tests.explorer.test_data import MAPS, program
+from tests.explorer.test_data import MAPS, encoder, program
 from tilewright.explorer.data import map_data
 from tilewright.explorer.front import Explorer
 from tiling.loops.text import show_schedule
@@ -236,7 +236,7 @@ def test_stages(softmax: Explorer) -> None:
 @pytest.mark.slow
 def test_boxes_follow_the_flow() -> None:
     """An op that two kernels compute made a circle of them, and all stood in one row."""
-    page = tilewright.explore(hlo.load("examples/encoder_block.mlir"))
+    page = tilewright.explore(encoder())
     found = answers(page.html, """
         const tops = app.graph.groups.filter((g) => g.kind === "kernel").map((g) => app.graph.places.get(g.key)[1]);
         const overlaps = [...app.graph.places.values()].some(([x, y, a], i, all) => all.some(([u, v, b], j) =>
@@ -272,3 +272,22 @@ def test_themes(softmax: Explorer) -> None:
           b]) => ratio(a, b)) })
     """)  # fmt: skip
     assert min(min(row) for row in found) >= 4.5, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_a_frame_in_a_notebook(softmax: Explorer, is_dark: bool) -> None:
+    """In JupyterLab a frame has neither size nor theme while its page begins: the graph was cut off, the page a white card."""
+    frame = softmax._repr_html_().replace('sandbox="allow-scripts allow-downloads"', "")  # else it may not be asked
+    host = f"""<html><head></head><body style="color-scheme: {"dark" if is_dark else "light"}"><div style="display: none">{frame}
+        </div><script>addEventListener("load", () => (document.querySelector("div").style.display = "block"))
+        </script></body></html>"""
+    theme, view, box, over = answers(host, """
+        const frame = document.querySelector("iframe"), page = frame.contentDocument, svg = page.getElementById("drawing");
+        const line = document.querySelector("p").getBoundingClientRect();
+        return [page.documentElement.dataset.theme, svg.getAttribute("viewBox").split(" ").map(Number),
+          frame.contentWindow.app.graph.size, document.elementFromPoint(line.x + 9, line.y + 9) === frame]
+    """)  # fmt: skip
+    assert theme == ("dark" if is_dark else "light")
+    assert view[0] <= 0 and view[0] + view[2] >= box[0] and view[2] < 4000, "all of the graph is seen"
+    assert over, "the line for notebooks that are not trusted is behind the frame"

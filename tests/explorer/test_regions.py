@@ -10,6 +10,7 @@ import hlo
 import tilewright
 from hlo.module import Module
 from tests.explorer.browser import answers
+from tests.explorer.test_data import encoder
 
 TEXT = """
 func.func @main(%x: tensor<8x8xf32>, %n: tensor<i32>) -> tensor<8x8xf32> {
@@ -73,7 +74,7 @@ def test_programs_inside_of_loops_and_branches() -> None:
 
 
 def test_reasons_are_the_plans() -> None:
-    plan = tilewright.plan(hlo.load("examples/encoder_block.mlir"))
+    plan = encoder()
     data = tilewright.explore(plan).data
     expected = [(e.producer, e.consumer, e.reason, e.witness) for e in plan.edges]
     assert [(e[0], e[1], e[5], e[6]) for e in data["edges"]] == expected
@@ -136,7 +137,7 @@ def test_what_ends_at_a_loop_says_so() -> None:
 @pytest.mark.slow
 def test_the_table_of_steps() -> None:
     """By any column, the largest first; a step that is chosen tells what comes to it through memory, and why."""
-    page = tilewright.explore(hlo.load("examples/encoder_block.mlir"))
+    page = tilewright.explore(encoder())
     found = answers(page.html, """
         document.dispatchEvent(new KeyboardEvent("keydown", { key: "4" }));
         const names = () => [...document.querySelectorAll("#plan-steps td:first-child button")].map((b) => b.textContent);

@@ -15,6 +15,7 @@ from tilewright.explorer.data import document
 from tilewright.jax.bridge import Jitted, from_jax
 from tilewright.torch.export import from_torch
 from tiling import Plan, plan
+from tiling.words import count
 
 __all__ = ["Explorer", "explore"]
 
@@ -55,12 +56,21 @@ class Explorer:
         return target
 
     def __repr__(self) -> str:
-        return f"<Explorer of {self.data['title']}: {len(self.data['ops'])} ops, {len(self.data['steps'])} steps>"
+        ops, steps = count(len(self.data["ops"]), "op"), count(len(self.data["steps"]), "step")
+        return f"<Explorer of {self.data['title']}: {ops}, {steps}>"
 
     def _repr_html_(self) -> str:
-        """A frame: its scripts see nothing of the notebook, and the notebook's style nothing of it."""
-        frame = f'sandbox="allow-scripts allow-downloads" style="width:100%;height:{self.height}px;border:1px solid #8884"'
-        return f'<iframe title="Explorer of {escape(str(self.data["title"]))}" {frame} srcdoc="{escape(self.html)}"></iframe>'
+        """A frame: its scripts see nothing of the notebook, and the notebook's style nothing of it.
+
+        Notebooks that are not trusted leave frames out. Then a line is seen that otherwise lies behind the frame.
+        """
+        style = f"position:relative;width:100%;height:{self.height}px;margin-top:-3.2em;border:1px solid #8884"
+        told = f"{self!r}: this notebook is not trusted, so it shows no frames. Run the cell, or trust the notebook."
+        return (
+            f'<p style="margin:0;height:3.2em;overflow:hidden">{escape(told)}</p>'
+            f'<iframe title="Explorer of {escape(str(self.data["title"]))}" sandbox="allow-scripts allow-downloads"'
+            f' style="{style}" srcdoc="{escape(self.html)}"></iframe>'
+        )
 
 
 def explore(subject: Any, /, *args: Any, entry: str = "main", height: int = 760) -> Explorer:
@@ -77,7 +87,7 @@ def explore(subject: Any, /, *args: Any, entry: str = "main", height: int = 760)
     ...   return %0 : tensor<8x4xf32>
     ... }'''))
     >>> page, page.html.count("<script")
-    (<Explorer of main: 1 ops, 1 steps>, 2)
+    (<Explorer of main: 1 op, 1 step>, 2)
     """
     made: Executable | None = None
     origin = ""

@@ -132,6 +132,9 @@ class Contract:
         """How many products make up a sum."""
         return self.k * prod(n for n, _, _ in self.levels)
 
+    def __repr__(self) -> str:
+        return f"<Contract of %{self.value.name or '?'}: {self.m}x{self.n}, sums of {self.depth}, by {self.rows}x{self.columns}>"
+
 
 @dataclass(frozen=True, eq=False)
 class Turn:
@@ -343,6 +346,10 @@ class Phase:
     def all_steps(self) -> tuple[Step, ...]:
         """The steps, those inside sequential loops in place of the loops."""
         return tuple(x for s in self.steps for x in (s.steps if isinstance(s, Sequential) else (s,)))
+
+    def __repr__(self) -> str:
+        grid = " × ".join(f"{v} < {n}" for v, n in self.tiles) or "one"
+        return f"<Phase: {self.tasks} tasks ({grid}), {', '.join(type(s).__name__ for s in self.steps)}>"
 
 
 @dataclass(frozen=True, eq=False)

@@ -203,3 +203,7 @@ class Nest:
     def values(self) -> tuple[Value, ...]:
         stored = tuple(s.value for s in self.stores if s.value is not None)
         return stored + tuple(v for f in self.folds for v in f.values)
+
+    def __repr__(self) -> str:
+        loops = ", ".join(f"{x.variable} < {x.extent}" for x in self.loops) or "no loops"
+        return f"<Nest: {loops}; computes {', '.join(f'%{v.name or chr(63)}' for v in self.values) or 'copies'}>"

@@ -26,9 +26,7 @@ proved by default.
 
 from __future__ import annotations
 
-import enum
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -49,78 +47,14 @@ from tiling.proving.contents.mapped import mapped_questions
 from tiling.proving.contents.routines import routine_faults
 from tiling.proving.contents.segments import segment_questions
 from tiling.proving.formed import unfounded
+from tiling.proving.proof import Obligation, Proof, Verdict
 from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 from tiling.proving.relations import WIDENED, Questions, Undecided
 
-__all__ = ["Obligation", "Proof", "Verdict", "prove", "prove_memory"]
+__all__ = ["prove", "prove_memory"]
 
 OPERATIONS = 3_000_000
 """What isl may spend on one question."""
-ASSUMPTIONS = (
-    "access functions, index maps and the intervals of scalar functions are the ops' own",
-    "micro-kernels, turns and routines do what their steps declare; sums may be associated in any order",
-)
-"""What every proof takes for granted."""
-
-
-class Verdict(enum.Enum):
-    PROVED = "proved"
-    REFUTED = "refuted"
-    ASSUMED = "assumed"
-    UNDECIDED = "undecided"
-
-
-@dataclass(frozen=True)
-class Obligation:
-    """One thing to show. `witness` is a counterexample for what is refuted, the reason for what is undecided."""
-
-    name: str
-    subject: str
-    verdict: Verdict
-    witness: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.subject}: {self.verdict.value}" + (f": {self.witness}" if self.witness else "")
-
-
-@dataclass(frozen=True)
-class Proof:
-    """Obligations with their verdicts."""
-
-    obligations: tuple[Obligation, ...]
-    seconds: float = 0.0
-
-    @property
-    def holds(self) -> bool:
-        """True when every obligation is proved, or is one of those that are `assumed`."""
-        return all(o.verdict in (Verdict.PROVED, Verdict.ASSUMED) for o in self.obligations)
-
-    @property
-    def refuted(self) -> tuple[Obligation, ...]:
-        return tuple(o for o in self.obligations if o.verdict is Verdict.REFUTED)
-
-    @property
-    def assumed(self) -> tuple[Obligation, ...]:
-        """What is taken for granted, each with the reason."""
-        return tuple(o for o in self.obligations if o.verdict is Verdict.ASSUMED)
-
-    @property
-    def undecided(self) -> tuple[Obligation, ...]:
-        return tuple(o for o in self.obligations if o.verdict is Verdict.UNDECIDED)
-
-    def table(self) -> list[dict[str, Any]]:
-        """For each kind of obligation how many are proved, refuted and undecided."""
-        counts: Counter[tuple[str, Verdict]] = Counter((o.name, o.verdict) for o in self.obligations)
-        names = dict.fromkeys(o.name for o in self.obligations)
-        return [{"obligation": n, **{v.value: counts[n, v] for v in Verdict}} for n in names]
-
-    def __str__(self) -> str:
-        rows = [("obligation", *(v.value for v in Verdict))]
-        rows += [(r["obligation"], *(str(r[v.value]) for v in Verdict)) for r in self.table()]
-        widths = [max(len(r[k]) for r in rows) for k in range(len(rows[0]))]
-        lines = ["  ".join([r[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(r[1:], widths[1:], strict=True))]) for r in rows]
-        assumed = [f"assumed: {reason}" for reason in dict.fromkeys((*ASSUMPTIONS, *(o.witness for o in self.assumed)))]
-        return "\n".join([*lines, *(str(o) for o in (*self.refuted, *self.undecided)), *assumed])
 
 
 def prove(subject: Schedule | Fusion | Plan, operations: int = OPERATIONS, seconds: float = 600.0) -> Proof:

@@ -25,7 +25,8 @@ from tests.codegen.contract.test_transposed_convolutions import CASES, Transpose
 from tiling import Buffer, Contract, Fusion, Loop, Machine, Nest, Plan, Schedule, Scope, with_schedule
 from tiling.pipeline import finished
 from tiling.planning.replacement import with_step
-from tiling.proving.obligations import Obligation, Verdict, prove_memory
+from tiling.proving.obligations import prove_memory
+from tiling.proving.proof import Obligation, Verdict
 
 MACHINE = Machine(vector_bytes=32, vector_registers=16, l2_bytes=512 << 10, cores=2)
 EXAMPLES = Path(__file__).parents[3] / "examples"

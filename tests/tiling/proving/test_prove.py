@@ -18,7 +18,7 @@ from tests import shipped_plans
 from tests.random_programs import random_program
 from tiling import Buffer, Contract, Loop, Machine, Nest, Phase, Schedule, Scope, Store, prove
 from tiling.proving.contents.trial import Trial
-from tiling.proving.obligations import Obligation, Proof, Verdict
+from tiling.proving.proof import Obligation, Proof, Verdict
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 MACHINE = Machine(cores=4, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)

@@ -24,7 +24,8 @@ from tiling import Buffer, Machine, Schedule, Scope
 from tiling.loops.buffers import make_buffer
 from tiling.loops.domains.inside import linear_parts
 from tiling.loops.domains.iterations import Access, Domain, Kind
-from tiling.proving.obligations import Verdict, prove_memory
+from tiling.proving.obligations import prove_memory
+from tiling.proving.proof import Verdict
 from tiling.proving.quick_proofs import covers, stays_inside, tasks_apart, writes_once
 
 prove_module = importlib.import_module("tiling.proving.obligations")

@@ -225,6 +225,7 @@ class Graph {
   fit(most = Infinity) {
     const box = this.svg.getBoundingClientRect(), scale = Math.min(Math.max(this.size[0] / (box.width || 1), this.size[1] / (box.height || 1), 0.7), most);
     this.view = [(this.size[0] - box.width * scale) / 2, -10, scale];
+    this.fitted = { view: this.view, most };
     this.look();
   }
 
@@ -262,6 +263,11 @@ class Graph {
       if (this.dragged) { this.view = [from[2] - dx * from[4], from[3] - dy * from[4], from[4]]; this.look(); }
     });
     window.addEventListener("pointerup", () => (from = null));
-    window.addEventListener("resize", () => this.view && this.look());
+    // What was fitted fits the new size, too: a frame in a notebook has none when its page begins.
+    new ResizeObserver(() => {
+      if (!this.view) return;
+      if (this.fitted?.view === this.view) this.fit(this.fitted.most);
+      else this.look();
+    }).observe(this.svg);
   }
 }

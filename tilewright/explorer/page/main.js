@@ -40,7 +40,11 @@ class App {
     this.value = null;
     this.element = null;
     this.grids = new Map();
-    this.theme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+    // The system's theme, or the notebook's: browsers tell a frame of it, some of them when the page is already there.
+    const dark = matchMedia("(prefers-color-scheme: dark)"), follow = () => this.theme(dark.matches ? "dark" : "light");
+    this.themeIsChosen = false;
+    dark.addEventListener("change", () => { if (!this.themeIsChosen) follow(); });
+    follow();
     this.graph = new Graph(this, $("drawing"));
     this.tiles = new Tiles(this, $("tiles"));
     this.plan = new PlanView(this, $("plan"));
@@ -342,7 +346,10 @@ class App {
 
   wire() {
     for (const id of ["elements", "tiles", "plan", "stages", "help"]) $(`tab-${id}`).addEventListener("click", () => this.view(id));
-    $("theme").addEventListener("click", () => this.theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+    $("theme").addEventListener("click", () => {
+      this.themeIsChosen = true;
+      this.theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    });
     $("direction").addEventListener("change", () => this.rebuild());
     $("depth").addEventListener("change", () => this.rebuild());
     $("index").addEventListener("change", () => this.write());

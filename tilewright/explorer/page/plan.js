@@ -72,7 +72,7 @@ class PlanView {
     this.body.replaceChildren(make("div", { class: "scrolled" }, t));
     const most = Math.max(...steps.map((s) => s.bytes || 0)), first = steps.find((s) => (s.bytes || 0) === most);
     const kernels = steps.filter((s) => s.kind === "kernel").length;
-    this.said.textContent = `${kernels} kernel${kernels === 1 ? "" : "s"} of ${steps.length} steps` + (first && most ? `; most bytes: ${first.name}, ${bytes(most)}` : "");
+    this.said.textContent = `${kernels} kernel${kernels === 1 ? "" : "s"} of ${steps.length} step${steps.length === 1 ? "" : "s"}` + (first && most ? `; most bytes: ${first.name}, ${bytes(most)}` : "");
   }
 
   // A step: its ops are lit in the graph, and its tiles are chosen.

@@ -55,7 +55,7 @@ class Tiles {
     this.said = make("p", { role: "status", "aria-live": "polite", id: "tile-said" });
     const key = make("p", { class: "dim" });
     for (const [c, text] of [["--lit", "loaded for this tile"], ["--kept", "kept from the tile before"], ["--old", "loaded before"], ["--mine", "stored by this tile"]])
-      key.append(make("span", { class: "key", style: `background:var(${c})` }), text);
+      key.append(make("span", { style: "white-space: nowrap" }, make("span", { class: "key", style: `background:var(${c})` }), text), " ");
     this.meter = make("div", { class: "meter", role: "img" });
     this.cards = make("div");
     this.figures = make("div");
