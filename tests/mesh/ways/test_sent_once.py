@@ -82,3 +82,34 @@ def test_sums_of_complex_numbers_are_combined() -> None:
   return %r : tensor<8xcomplex<f32>>"""
     made = checked(module_text('"x"=4', [("16x8xcomplex<f32>", '[{"x"}, {}]')], body, [("8xcomplex<f32>", "[{}]")]))
     assert [(c.kind, c.sent_bytes) for c in made.communications] == [("all_reduce", 96)]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "sharding", "shape", "dims"),
+    [
+        ('"x"=2, "y"=2', '[{"x"}, {"y"}]', "8x8", "0, 1"),
+        ('"x"=2, "y"=2', '[{"y"}, {"x"}]', "8x6", "1, 0"),
+        ('"x"=2, "y"=4', '[{"x"}, {"y"}]', "6x8", "0, 1"),
+        ('"x"=2, "y"=2, "z"=2', '[{"x"}, {"y"}, {"z"}]', "4x6x8", "0, 1, 2"),
+        ('"x"=2, "y"=2, "z"=2', '[{"x"}, {"y"}, {"z"}]', "4x6x8", "0, 2"),
+    ],
+)
+def test_tiles_that_move_along_several_dimensions_are_sent_once(mesh: str, sharding: str, shape: str, dims: str) -> None:
+    """The tile itself, and not once for each dimension."""
+    t = f"{shape}xf32"
+    body = f"  %r = stablehlo.reverse %a0, dims = [{dims}] : tensor<{t}>\n  return %r : tensor<{t}>"
+    made = checked(module_text(mesh, [(t, sharding)], body, [(t, sharding)]))
+    (tile,) = made.argument_types[0:1]
+    local = np.prod(made.local(0, np.zeros(tile.static_shape, np.float32), 0).shape)
+    assert [(c.kind, c.sent_bytes) for c in made.communications] == [("halo", 4 * local)]
+
+
+def test_tiles_of_which_parts_stay_are_sent_dimension_by_dimension() -> None:
+    """Rolled by less than a tile: what comes is put beside what stays, so there is no permutation of tiles to compose."""
+    body = """  %a = stablehlo.slice %a0 [5:8, 0:8] : (tensor<8x8xf32>) -> tensor<3x8xf32>
+  %b = stablehlo.slice %a0 [0:5, 0:8] : (tensor<8x8xf32>) -> tensor<5x8xf32>
+  %c = stablehlo.concatenate %a, %b, dim = 0 : (tensor<3x8xf32>, tensor<5x8xf32>) -> tensor<8x8xf32>
+  %r = stablehlo.reverse %c, dims = [1] : tensor<8x8xf32>
+  return %r : tensor<8x8xf32>"""
+    made = checked(module_text('"x"=2, "y"=2', [("8x8xf32", '[{"x"}, {"y"}]')], body, [("8x8xf32", '[{"x"}, {"y"}]')]))
+    assert len(made.communications) > 1

@@ -15,7 +15,7 @@ from typing import Protocol
 from hlo.module import Op, Value
 from hlo.types import TensorType
 from tiling.mesh.emit import Emitter, resized
-from tiling.mesh.halo.pieces import brought, pieces_of, pieces_seconds
+from tiling.mesh.halo.pieces import brought, permuted_once, pieces_of, pieces_seconds
 from tiling.mesh.halo.views import View, view_by, whole
 from tiling.mesh.moves import moves_between, moves_cost
 from tiling.mesh.network import Network
@@ -201,6 +201,7 @@ class Deferred:
         emit = self.walk.emit
         v = self.walk.at(view.base, s, reason)
         fill = None if view.fill is None else self.walk.at(view.fill, Sharding.whole(0), reason)
+        begin = len(emit.block.ops)
         for k in _order(view, s, shape, box):
             if not self._moves_along(view, s, shape, box, k):
                 continue
@@ -209,6 +210,7 @@ class Deferred:
             is_filled = any(x.start is None for x in view.dims[k])
             pieces = pieces_of(view.dims[k], view.base.shape[k], digits, window)
             v = brought(emit, v, k, digits, pieces, window.length, fill if is_filled else None, f"{reason}, beside its tile")
+            v = permuted_once(emit, v, begin)
         return v
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from hlo.module import Value
@@ -21,7 +21,9 @@ from tiling.mesh.network import Network
 from tiling.mesh.relations import Window, block_size
 from tiling.mesh.shardings import Digit, groups_along
 
-__all__ = ["Piece", "brought", "pieces_of", "pieces_seconds"]
+__all__ = ["Piece", "brought", "permuted_once", "pieces_of", "pieces_seconds"]
+
+_PERMUTE = "stablehlo.collective_permute"
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class _Bringing:
         pairs = [(row[p.source], row[p.target]) for row in groups_along(self.digits, self.emit.processes) for p in r]
         self.emit.told_of("halo", self.digits, piece.tensor.size_bytes, self.v, self.reason)
         attributes = {"source_target_pairs": tuple(pairs), "channel_handle": self.emit.channel()}
-        return self.emit.op("stablehlo.collective_permute", (piece,), attributes, [piece.type])[0]
+        return self.emit.op(_PERMUTE, (piece,), attributes, [piece.type])[0]
 
     def filling(self, t: TensorType) -> Value:
         """The filling everywhere."""
@@ -248,3 +250,30 @@ def _own_rounds(own: Sequence[Piece]) -> list[list[Piece]]:
         else:
             found.append(p)
     return rounds
+
+
+def permuted_once(emit: Emitter, v: Value, begin: int) -> Value:
+    """A value by one permutation, where the block's last ops, from number `begin` on, bring whole tiles by two.
+
+    What a -> b and b -> c bring to c goes there at once: x[::-1, ::-1] sends its tile once. Where nothing comes both have zeros,
+    and turning a tile before it is sent is turning it afterwards.
+    """
+    ops = emit.block.ops
+    first, source = len(ops), v
+    while first > begin and ops[first - 1].results[0] is source and ops[first - 1].name in (_PERMUTE, "stablehlo.reverse"):
+        first -= 1
+        source = ops[first].operands[0]
+    chain = ops[first:]
+    pairs = [op.attr("source_target_pairs") for op in chain if op.name == _PERMUTE]
+    if len(pairs) != 2:
+        return v
+    del ops[first:]
+    for op in chain:
+        if op.name != _PERMUTE:
+            (source,) = emit.op(op.name, (source,), {"dimensions": op.attr("dimensions")}, [source.type])
+    onward = {int(a): int(b) for a, b in pairs[1]}
+    through = tuple((int(a), onward[int(b)]) for a, b in pairs[0] if int(b) in onward)
+    before, after = emit.told[-2:]
+    emit.told[-2:] = [replace(before, digits=(*before.digits, *after.digits))]
+    attributes = {"source_target_pairs": through, "channel_handle": emit.channel()}
+    return emit.op(_PERMUTE, (source,), attributes, [source.type])[0]
