@@ -9,14 +9,17 @@ from hlo.registry import Elementwise, Fold
 from hlo.types import ElementType
 from tiling.elements.scalar_functions import Neutral, scalar_function
 
-__all__ = ["combined_function", "has_own_body", "is_idempotent", "is_neutral"]
+__all__ = ["combined_function", "combined_function_of", "has_own_body", "is_idempotent", "is_neutral"]
 
 
-def combined_function(body: Block, result: int = 0) -> str | None:
+def combined_function(body: Block) -> str | None:
+    """The scalar function of a body that is `return f(a, b)` with an associative f, on its own two arguments."""
+    return combined_function_of(body, 0) if len(body.arguments) == 2 and len(body.ops) == 2 else None
+
+
+def combined_function_of(body: Block, result: int) -> str | None:
     """The associative scalar function f by which a body folds one of its results: f(a, b) of the result's own two arguments."""
     count = len(body.results)
-    if len(body.arguments) != 2 * count or (count == 1 and len(body.ops) != 2):
-        return None
     op = body.results[result].op
     semantics = None if op is None else op.definition.semantics
     if op is None or not isinstance(semantics, Elementwise) or not scalar_function(semantics.function).is_associative:

@@ -10,7 +10,7 @@ from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Fold, Literal, Move, definition
 from hlo.types import ElementType, TensorType
 from hlo.verify import check_op
-from tiling.elements.folds import combined_function, is_idempotent, is_neutral
+from tiling.elements.folds import combined_function, combined_function_of, is_idempotent, is_neutral
 from tiling.mesh.emit import resized
 from tiling.mesh.relations import Window, Windows
 from tiling.mesh.shardings import Sharding
@@ -155,7 +155,7 @@ def folds_in_parts(op: Op, semantics: Fold) -> bool:
         own = body.arguments[k], body.arguments[n + k]
         if _is_one_of(v, own):
             continue
-        function = combined_function(body, k)
+        function = combined_function_of(body, k)
         if function is None or not _starts_anywhere(op, k, function):
             return False
     return True
