@@ -10,6 +10,7 @@ import importlib.util
 import sys
 from typing import Any
 
+import jaxlib.version
 import numpy as np
 import pytest
 
@@ -183,7 +184,12 @@ def check_kinds_of_memory() -> None:
 
         return moved
 
-    same(make, A)
+    if jaxlib.version.__version_info__ >= (0, 10, 2):
+        same(make, A)
+        return
+    for platform in ("cpu", "tilewright"):  # the partitioner, which is jaxlib's, did not know what puts a result there
+        with pytest.raises(jax.errors.JaxRuntimeError, match="Side-effect ops cannot be replicated"):
+            make(mesh_of(platform))(A)
 
 
 CHECKS = {name.removeprefix("check_"): f for name, f in list(globals().items()) if name.startswith("check_")}
