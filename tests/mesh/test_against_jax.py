@@ -15,7 +15,7 @@ from tests.mesh.launch import ROOT, SECONDS
 def _rows(module: str) -> dict[str, dict[str, Any]]:
     """What a worker prints: a row for each of its programs, by name."""
     command = [sys.executable, "-m", module]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=6 * SECONDS, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=12 * SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, Any]] = json.loads(done.stdout)
     assert {name: row["failed"] for name, row in found.items() if "failed" in row} == {}
