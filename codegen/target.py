@@ -22,6 +22,7 @@ _AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
 _WHOLE_REGISTERS = "-prefer-256-bit"
 """LLVM fills half a register in the loops that it vectorizes for every Intel CPU with AVX-512, by its name: the first of them
 lowered their clock for whole ones. Later ones do not, and the micro-kernels fill whole ones on all."""
+_LOWERS_CLOCK = ("skylake-avx512", "cascadelake", "cooperlake")
 
 # x86-64 targets that have names -> CPU and features.
 _AVX512_FEATURES = _AVX2_FEATURES + ",+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl," + _WHOLE_REGISTERS
@@ -61,6 +62,16 @@ class Target:
     vector_registers: int
     has_fma: bool
     has_f16: bool
+
+    @property
+    def lowers_clock(self) -> bool:
+        """Whether the CPU lowers its clock while registers of 64 bytes are in use: the first ones of Intel that have them.
+
+        >>> wide = "+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl"
+        >>> [_host("x86_64", cpu, wide).lowers_clock for cpu in ("cascadelake", "sapphirerapids")]
+        [True, False]
+        """
+        return self.vector_bytes == 64 and self.cpu in _LOWERS_CLOCK
 
     @property
     def has_scaling(self) -> bool:

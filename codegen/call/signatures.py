@@ -20,7 +20,8 @@ def kernel_signature(source: PhaseSource, machine: Machine, gap_bytes: int = 0) 
             b.name, b.element.dtype.name, declared_alignment(b),
             # What the shared cache would not keep until it is read need not go through it.
             stream=b in source.written and 2 * b.size_bytes >= shared_bytes and exceeds,
-            ahead=machine.ahead_bytes if b in source.walked and 2 * b.size_bytes >= shared_bytes else 0,
+            # Beyond a short run nothing is read soon: the next run is asked for.
+            ahead=source.walked[b] or machine.ahead_bytes if b in source.walked and 2 * b.size_bytes >= shared_bytes else 0,
         )
         for b in source.buffers
     )  # fmt: skip

@@ -12,6 +12,7 @@ import ctypes
 import functools
 import hashlib
 import logging
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -42,6 +43,11 @@ from codegen.outlined import CALLED, Functions
 from codegen.target import Target, default_target, use_target
 
 _log = logging.getLogger("tilewright.codegen")
+
+_COMPUTES = re.compile(
+    r" = f(?:add|sub|mul|div|rem|neg|cmp) |@llvm\.(?:fma|fmuladd|maxnum|minnum|maximum|minimum|sqrt|vector)|x float>"
+)
+"""Arithmetic of floats in a module that is not optimised yet."""
 
 _ASKS = interrupts.SYMBOL.encode()
 _ASKS_CELL = interrupts.CELL.encode()  # the object that has the function
@@ -246,9 +252,18 @@ def _lowered(
     with compiling, use_target(target), use_scopes(scopes), outline:
         initialise()
         text = None if kernel is None else _lower_structured(kernel, arguments, signature, symbol, target, is_marked)
+        text = text and _in_half_registers(text, target)
         module = parsed(text) if text else _lower_by_numba(source, filename, arguments, signature, symbol, target)
     _internalise(module, symbol)
     return module, text or ""
+
+
+def _in_half_registers(text: str, target: Target) -> str:
+    """The text of a kernel's module; the loops of one that only moves elements fill half registers, where the clock is lower for
+    whole ones: what they take is memory's time, and of what runs beside it the clock's."""
+    if not target.lowers_clock or _COMPUTES.search(text):
+        return text
+    return re.sub(r"^(define .* nounwind)$", r'\1 "prefer-vector-width"="256"', text, flags=re.MULTILINE)
 
 
 def _lower_structured(

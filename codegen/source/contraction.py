@@ -7,6 +7,8 @@ Where the right operand's next block is asked for, a loop over blocks of columns
 
 from __future__ import annotations
 
+from math import prod
+
 from codegen.source.nest import NestEmitter
 from codegen.source.phase import PhaseWriter
 from tiling.loops.ir import ZERO, Contract, Loop
@@ -43,7 +45,7 @@ def emit_contraction(phase: PhaseWriter, c: Contract) -> None:
         start = f"{phase.expr(c.depth_lower // c.k_block * c.k_block)}" if c.depth_lower is not ZERO else "0"
         out.line(f"for {k0} in range({start}, {phase.count(c.last_depth)}, {c.k_block}):")
         out.depth += 1
-    asked = _asked(phase, c, inside, blocks, k0) if asks else ()
+    asked = _asked(phase, c, inside, blocks, k0, phase.expr(c.right.base) + right_at) if asks else ()
     for loop in inside:
         phase.open(loop)
     for nest in c.pack:
@@ -75,23 +77,29 @@ def emit_contraction(phase: PhaseWriter, c: Contract) -> None:
     out.depth = depth
 
 
-def _asked(phase: PhaseWriter, c: Contract, inside: tuple[Loop, ...], blocks: int, k0: str) -> tuple[str, str, str]:
+def _asked(
+    phase: PhaseWriter, c: Contract, inside: tuple[Loop, ...], blocks: int, k0: str, panels_at: str
+) -> tuple[str, str, str]:
     """How far ahead the next block of the right operand lies, which call of those that multiply this one it is, and how many.
 
-    After the last block of k of some panels comes the first one of the panels after them.
+    After the last block of k of some panels comes the first one of the panels after them; after the last panels, whose first one
+    lies at `panels_at`, nothing: what lies beyond a buffer may have no address that a table of pages knows, which takes long to
+    find out.
     """
     step, panels = c.k_block * c.right.row_stride, c.panel_stride * -(-(c.column_block or c.n) // c.columns)
+    rest = prod(c.right.buffer.shape) - panels
     part, parts = "0", 1
     for x in inside:
         name = phase.name(x.variable)
         part = name if part == "0" else f"({part})*{x.extent} + {name}"
         parts *= x.extent
+    after = f"min({panels}, {rest} - ({panels_at.removeprefix('0 + ')}))" if rest > 0 else "0"
     if blocks == 1:
-        return str(panels), part, str(parts)
+        return after, part, str(parts)
     phase.out.line(f"if {k0} < {(blocks - 1) * c.k_block}:")
     phase.out.line(f"    ahead = {step}")
     phase.out.line("else:")
-    phase.out.line(f"    ahead = {panels - (blocks - 1) * step}")
+    phase.out.line(f"    ahead = {after} - {(blocks - 1) * step}")
     return "ahead", part, str(parts)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from codegen.kernel.ir import Kernel, Parameter
@@ -52,8 +52,8 @@ class PhaseSource:
     """A kernel, and the buffers that it takes in the order of its arguments.
 
     It never reads those in `written`: their elements may go past the caches. It reads those in `walked` from one end to the
-    other, long runs at a time. Those in `local` are the function's own, their addresses are nobody else's. A source that
-    `is_long` may take any time: nothing waits for it that others wait for.
+    other: 0 for long runs at a time, else the bytes from one short run to the next. Those in `local` are the function's own,
+    their addresses are nobody else's. A source that `is_long` may take any time: nothing waits for it that others wait for.
     """
 
     kernel: Kernel
@@ -61,7 +61,7 @@ class PhaseSource:
     scratch: tuple[Buffer, ...]
     tasks: int
     written: frozenset[Buffer] = frozenset()
-    walked: frozenset[Buffer] = frozenset()
+    walked: Mapping[Buffer, int] = field(default_factory=dict)
     local: tuple[Buffer, ...] = ()
     is_long: bool = False
 
@@ -100,7 +100,7 @@ class PhaseEmitter(PhaseWriter):
         if bad:
             raise AssertionError(f"the kernel {self.title} breaks an invariant: {bad[0]}\n{print_numba(kernel)}")
         return PhaseSource(
-            kernel, buffers, scratch, self.phase.tasks, walked=frozenset(self.walked),
+            kernel, buffers, scratch, self.phase.tasks, walked=dict(self.walked),
             written=frozenset(b for b in buffers if b.scope is Scope.RESULT and b not in self.read),
         )  # fmt: skip
 

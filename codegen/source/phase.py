@@ -24,7 +24,7 @@ class PhaseWriter:
         self.by_value = buffers_by_value(schedule)
         self.used: dict[Buffer, None] = {}
         self.read: set[Buffer] = set()  # what is read again, or written in another way than element by element
-        self.walked: set[Buffer] = set()
+        self.walked: dict[Buffer, int] = {}
         self.views: dict[Buffer, str] = {}  # other names of buffers
         self.variables = _short_names(phase, {b.name for b in schedule.buffers})
         self.out = Writer()

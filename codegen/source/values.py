@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from codegen.source.phase import PhaseWriter
@@ -12,7 +13,7 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.types import ElementType
 from indexing.expr import EVERYTHING, Const, Expr, Var, interval, substitute, within
-from tiling.loops.affine import reads_long_runs
+from tiling.loops.affine import reads_long_runs, run_and_jump
 from tiling.loops.element_ir import (
     Apply,
     Choose,
@@ -33,6 +34,7 @@ from tiling.passes.prefetch_rows import LINE_BYTES, ROWS_AHEAD, lines_of_row, mo
 __all__ = ["ValueWriter"]
 
 LONGEST = 88  # an expression longer than this gets a name
+SHORT_RUN_BYTES = 4096  # a page: what is asked for beyond the end of such a run is no longer in it
 
 
 class ValueWriter:
@@ -102,7 +104,8 @@ class ValueWriter:
             buffer = self.phase.buffer_of(n)
             self.phase.read.add(buffer)
             if self._walks(buffer, n.index):
-                self.phase.walked.add(buffer)
+                walked = self.phase.walked
+                walked[buffer] = min(self._next_row_bytes(buffer, n.index), walked.get(buffer, sys.maxsize))
             return f"{buffer.name}[{self.phase.address(buffer, n.index)}]"
         if isinstance(n, Scalar):
             return constant_source(n.value, n.element)
@@ -131,6 +134,13 @@ class ValueWriter:
             return False
         extents = dict(self.phase.phase.tiles) | {x.variable: x.extent for x in self.nest.loops}
         return reads_long_runs(buffer, index, extents, self.phase.schedule.ranges)
+
+    def _next_row_bytes(self, buffer: Buffer, index: Sequence[Expr]) -> int:
+        """From one run of consecutive elements to the next, where the loops of a task leave runs soon; 0 where they do not."""
+        loops = [*self.phase.phase.tiles, *((x.variable, x.extent) for x in self.nest.loops)]
+        run, jump = run_and_jump(buffer, index, loops, self.phase.schedule.ranges)
+        item = buffer.element.itemsize_bytes
+        return jump * item if run * item <= SHORT_RUN_BYTES else 0
 
     def _choose(self, n: Choose, at: int) -> str:
         """`then` is evaluated only where its conditions hold, so it becomes a branch."""

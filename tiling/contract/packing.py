@@ -30,6 +30,9 @@ LEAST_TURN = 8  # steps of k that are worth a transpose in registers
 BAND_GROUPS = 16  # groups of steps of k that are packed for all columns before the next ones
 LINE_BYTES = 64
 LEAST_ROWS = 256  # for which a copy of what the program is given is made by its tasks: for fewer, one that is kept is worth more
+FEW_BLOCKS = 40  # of rows: an operand of several times the second cache is packed for more uses than these
+MUCH = 4
+WIDENED_USES = 16  # blocks of rows that meet a panel from which on it is widened once
 MOST_PACKED = 0.5  # of the second-level cache that a task's own copy takes at once
 
 
@@ -91,6 +94,18 @@ class Packing(Roles):
         element = self.c.stage.op.operands[1 - side if self.swapped else side].tensor.element
         keeps = isinstance(element, ElementType) and (self.takes_narrow or not self._is_narrow(element))
         return element if isinstance(element, ElementType) and keeps else self.sums
+
+    def _widens(self) -> bool:
+        """Whether a right operand of bf16 is widened as it is put into panels, so that not each block of rows does: that takes
+        two instructions a vector, for f16 one, which a load hides."""
+        if not isinstance(self.right, Load) or self._buffer(self.right).element.name != "bf16" or self.kernel.together > 1:
+            return False
+        is_large = 2 * self.n.extent * self.depth > MUCH * self.c.machine.l2_bytes
+        return self._uses() > (FEW_BLOCKS if is_large else WIDENED_USES)
+
+    def _uses(self) -> float:
+        """How many blocks of rows a panel is read for."""
+        return prod(self.value.shape) / (self.mr * self._columns_of_right)
 
     def _is_narrow(self, element: ElementType) -> bool:
         return element.name in ("bf16", "f16")
@@ -243,7 +258,8 @@ class Packing(Roles):
             return self._pack_in_task()
         if found.first is None:
             return None
-        element, tiles = self._kept_element(self.right, 1), (*bands, *found.tiles)
+        element = self.sums if self._widens() else self._kept_element(self.right, 1)
+        tiles = (*bands, *found.tiles)
         layouts = [
             panels(element, found.around, found.panel, found.column, (flat, self.filled), c.ranges, self.kernel.together)
             for flat, _ in steps

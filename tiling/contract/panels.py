@@ -15,7 +15,7 @@ from math import gcd, inf, prod
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Var, as_expr, minimum, simplify, substitute
 from tiling.contract.operands import Apart, Place, window_tile
-from tiling.contract.packing import Packing
+from tiling.contract.packing import FEW_BLOCKS, MUCH, Packing
 from tiling.contract.roles import DIRECT_ROW_BYTES, LoweredContraction
 from tiling.contract.table import Problem
 from tiling.loops.affine import address, linear
@@ -29,8 +29,6 @@ LINE_BYTES, PAGE_BYTES = 64, 4096
 MOST_PAGES = 96  # whose addresses the first-level translation buffer keeps: 64 to 96 on current CPUs
 PANEL_SHARE = 0.5  # of the sets' ways that a panel may fill: the left operand and the result need some
 NARROW_SHARE = 0.75  # the same of 16-bit elements, whose widening takes longer than the second cache
-FEW_BLOCKS = 40  # of rows: an operand of several times the second cache is packed for more uses than these
-MUCH = 4
 ASKED_SHARE = 0.125  # of the second cache, for a block that is asked for, as measured
 FAR_SHARE = 0.5  # of the second cache: weights that take less of it may still be there, from where they were packed
 LEAST_ASKING_ALONE = 40  # below, without a window, all time goes into fetching, and the processor asks for what lies in one piece
@@ -163,7 +161,9 @@ class Contraction(Packing):
         rows = m * prod(x.extent for x in around if x.variable not in right.base.variables)
         far = right.buffer.scope is Scope.SHARED and right.buffer.size_bytes > FAR_SHARE * c.machine.l2_bytes
         in_window = sum(x.extent > 1 for x in self.depth_loops) > 1
-        is_next = in_window or all(x.extent == self._whole_extent(x) for x in self.row_loops)
+        in_blocks = self.blocks > 1 or bool(self._column_block())  # else the next one is another task's, if there is one
+        has_all_rows = all(x.extent == self._whole_extent(x) for x in self.row_loops)
+        is_next = (has_all_rows and (in_blocks or bool(right.base.variables))) or (in_window and in_blocks)
         asks = bool(self.kernel.asking) and is_next and not c.suffix
         least = LEAST_ASKING if in_window else LEAST_ASKING_ALONE
         return asks and far and row == self.nr and least <= rows <= MOST_ASKING
@@ -298,7 +298,7 @@ class Contraction(Packing):
             row_bytes = abs([place.steps[x.variable] for x in self.depth_loops if x.extent > 1][-1]) * item
             near = row_bytes <= DIRECT_ROW_BYTES and self._stays_cached(row_bytes, item)
             made = place.buffer.scope in (Scope.THREAD, Scope.SHARED)  # a tile, or a copy for all residues
-            if made or near or self.depth <= SHALLOW or self._is_read_once():
+            if made or (near and not self._widens()) or self.depth <= SHALLOW or self._is_read_once():
                 return replace(place, panel_stride=self.nr)
         tile = None if self.kernel.needs_runs else self._tile(self.right, "right", self.n.variable)
         if tile is not None:
@@ -318,15 +318,13 @@ class Contraction(Packing):
         part = min(1.0, width / gcd(PAGE_BYTES, row_bytes))
         rows = self.k_block * (self.depth // self.k_loop.extent)
         cache = self.c.machine.l2_bytes
+        if row_bytes <= width:
+            return True
         if rows * row_bytes > MOST_PAGES * PAGE_BYTES and self._uses() > FEW_BLOCKS:
             return False  # each block of rows would meet more pages than their addresses are kept for
         kept = (PANEL_SHARE if item_bytes > 2 else NARROW_SHARE) * cache
         few = self._uses() <= FEW_BLOCKS and self.n.extent * self.depth * item_bytes > MUCH * cache
-        return row_bytes <= width or few or not part * kept < rows * width <= kept
-
-    def _uses(self) -> float:
-        """How many blocks of rows a panel is read for."""
-        return prod(self.value.shape) / (self.mr * self._columns_of_right)
+        return few or not part * kept < rows * width <= kept
 
     def _is_read_once(self) -> bool:
         """True when there are so few rows that the right operand would be packed for one use, or few uses of what lies well."""

@@ -9,8 +9,8 @@ from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var
 from tiling.loops.element_ir import Load, Node, all_nodes, own_expressions
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
-__all__ = ["address", "expressions_below", "linear", "never_empty", "reads_long_runs", "rows_of_results", "step_along",
-           "steps_along", "when"]  # fmt: skip
+__all__ = ["address", "expressions_below", "linear", "never_empty", "reads_long_runs", "rows_of_results", "run_and_jump",
+           "step_along", "steps_along", "when"]  # fmt: skip
 
 LONG_RUN_BYTES = 1 << 17
 _STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
@@ -121,6 +121,24 @@ def reads_long_runs(
             break
         run = max(run, step * n)
     return run * buffer.element.itemsize_bytes >= LONG_RUN_BYTES
+
+
+def run_and_jump(
+    buffer: Buffer, index: Sequence[Expr], loops: Sequence[tuple[Var, int]], ranges: Mapping[Var, Interval]
+) -> tuple[int, int]:
+    """(elements that the inner loops read one after the other, elements from one such run to the next), 0 for no next one.
+
+    `loops` are variables and extents, outermost first.
+    """
+    known = linear(address(buffer, index, ranges), tuple(v for v, _ in loops))
+    run = 1
+    for step, n in reversed(list(zip(known[1], (n for _, n in loops), strict=True))) if known else ():
+        if n == 1:
+            continue
+        if not 0 < step <= run:
+            return run, max(step, 0)
+        run = max(run, step * n)
+    return run, 0
 
 
 def never_empty(lower: Expr, upper: Expr, ranges: Mapping[Var, Interval]) -> bool:

@@ -26,6 +26,7 @@ from tiling.program.strip_cuts import Cut, cut_of_result, cuts_of_operand, start
 
 __all__ = ["StripFinder", "Strips", "is_strip_loop", "run_in_strips"]
 
+MOST_OF_MASK = 24  # values that a mask is made of, where each strip makes its own: random ones take hundreds
 NEARLY = 2  # a value of at least this part of the seed's size belongs to the strips with what makes and reads it
 
 
@@ -77,6 +78,25 @@ def _is_made_of_less(v: Value) -> bool:
     if not isinstance(v.op.definition.semantics, (Elementwise, Generate, Literal, Move)):
         return False
     return sum(x.tensor.size_bytes for x in v.op.operands if not is_rebuilt(x)) < v.tensor.size_bytes
+
+
+def _is_mask_of_places(v: Value) -> bool:
+    """Whether a value is of booleans that follow from where they are alone: a few ops on constants and iotas."""
+    if v.tensor.element != element_type("i1"):
+        return False
+    found, todo = {v}, [v]
+    while todo:
+        x = todo.pop()
+        if is_rebuilt(x):
+            continue
+        op = x.op
+        if op is None or op.regions or not op.operands or not isinstance(op.definition.semantics, (Elementwise, Move)):
+            return False
+        todo += set(op.operands) - found
+        found.update(op.operands)
+        if len(found) > MOST_OF_MASK:
+            return False
+    return True
 
 
 @dataclass(eq=False)
@@ -277,12 +297,13 @@ class _Writer:
         env: dict[Value, Value] = {}
         made = set(s.ops)
         slices: dict[Value, Value] = {}
+        again: dict[Value, Value] = {}
         for op in s.ops:
             cut = s.cuts[op]
             operands = []
             for v, axis in zip(op.operands, cut.operands, strict=True):
                 if axis is None:
-                    operands.append(v)
+                    operands.append(self._remade(v, again))
                 elif v.op in made:
                     operands.append(env[v])
                 else:
@@ -308,6 +329,25 @@ class _Writer:
                 inner = r.op.regions[0].ops[0]
                 after += b.append(Op(inner.definition, (old, env[r]), inner.attributes, (), [old.type], r.op.location))
         b.emit("stablehlo.return", after)
+
+    def _remade(self, v: Value, again: dict[Value, Value]) -> Value:
+        """A value that is read whole: a mask of places is made in the body too, where its limits bound the loops of a strip."""
+        if v in again or is_rebuilt(v) or not _is_mask_of_places(v):
+            return again.get(v, v)
+        todo = [v]
+        while todo:
+            op = todo[-1].op
+            assert op is not None
+            missing = [x for x in op.operands if x not in again and not is_rebuilt(x)]
+            todo += missing
+            if missing:
+                continue
+            todo.pop()
+            new = Op(op.definition, [again.get(x, x) for x in op.operands], op.attributes, (), [r.type for r in op.results],
+                     op.location, op.extra, [r.name for r in op.results])  # fmt: skip
+            self.b.append(new)
+            again.update(zip(op.results, new.results, strict=True))
+        return again[v]
 
     def _moved(self, iota: Value, start: Value) -> Value:
         """The numbers of a strip: those of the first one, and where the strip begins."""

@@ -60,6 +60,34 @@ def test_large_operands_are_packed_for_many_rows(rows: int, element: str, in_pla
     assert (product.right.buffer.scope is Scope.ARGUMENT) == in_place
 
 
+def test_rows_that_follow_each_other_are_a_panel_already() -> None:
+    """3,136 rows of 64 columns were copied to where they lie in the same order: 1.54 ms became 2.29."""
+    x, w, r = "tensor<1x28x28x64xf32>", "tensor<7x7x64x64xf32>", "tensor<1x28x28x64xf32>"
+    text = f"""func.func @main(%x: {x}, %w: {w}) -> {r} {{
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{pad = [[3, 3], [3, 3]]}}
+       {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {r}
+  return %y : {r}
+}}"""
+    machine = tiling.Machine(vector_bytes=64, vector_registers=32, l1_bytes=32 << 10, l2_bytes=1 << 20)
+    (fusion,) = tiling.plan(hlo.parse(text), machine=machine).fusions
+    (product,) = [s for s in fusion.schedule.phases[-1].steps if isinstance(s, Contract)]
+    assert product.right.buffer.scope is Scope.ARGUMENT
+
+
+@pytest.mark.parametrize(("element", "rows", "kept"), [("bf16", 256, "f32"), ("bf16", 16, "bf16"), ("f16", 256, "f16")])
+def test_what_many_rows_meet_is_widened_once(element: str, rows: int, kept: str) -> None:
+    """Each block of rows widened its columns again: two instructions a vector beside six products (256 rows: .87 of it)."""
+    x, w, r = f"tensor<{rows}x256x{element}>", f"tensor<256x256x{element}>", f"tensor<{rows}x256xf32>"
+    text = f"""func.func @main(%a: {x}, %b: {w}) -> {r} {{
+  %c = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({x}, {w}) -> {r}
+  return %c : {r}
+}}"""
+    machine = tiling.Machine(vector_bytes=64, vector_registers=32, l2_bytes=1 << 20)
+    (fusion,) = tiling.plan(hlo.parse(text), machine=machine).fusions
+    (product,) = [s for s in fusion.schedule.phases[-1].steps if isinstance(s, Contract)]
+    assert str(product.right.buffer.element) == kept and tiling.prove(fusion).holds
+
+
 SCALED = """func.func @main(%x: tensor<{m}x768xf32>, %w: tensor<768x{n}xi8>, %s: tensor<{n}xf32>) -> tensor<{m}x{n}xf32> {{
   %f = stablehlo.convert %w : (tensor<768x{n}xi8>) -> tensor<768x{n}xf32>
   %b = stablehlo.broadcast_in_dim %s, dims = [1] : (tensor<{n}xf32>) -> tensor<768x{n}xf32>

@@ -252,6 +252,35 @@ def test_numbers_along_the_strips_begin_where_a_strip_does() -> None:
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
+def test_a_mask_of_places_is_made_by_each_strip() -> None:
+    """Whole, it was read by the loops of all strips: they were bounded by no mask, and computed what it leaves out (.78)."""
+    x, z = "tensor<4x8x5xf32>", "tensor<4x8x8xf32>"
+    text = f"""func.func @main(%x: {x}, %w: {x}) -> {x} {{
+      %z = stablehlo.dot_general %x, %w, batching_dims = [0] x [0], contracting_dims = [2] x [2] : ({x}, {x}) -> {z}
+      %i = stablehlo.iota dim = 0 : tensor<8x8xi32>
+      %j = stablehlo.iota dim = 1 : tensor<8x8xi32>
+      %keep = stablehlo.compare GE, %i, %j : (tensor<8x8xi32>, tensor<8x8xi32>) -> tensor<8x8xi1>
+      %each = stablehlo.broadcast_in_dim %keep, dims = [1, 2] : (tensor<8x8xi1>) -> tensor<4x8x8xi1>
+      %zero = stablehlo.constant dense<0.0> : {z}
+      %s = stablehlo.select %each, %z, %zero : tensor<4x8x8xi1>, {z}
+      %r = stablehlo.dot_general %s, %w, batching_dims = [0] x [0], contracting_dims = [2] x [1] : ({z}, {x}) -> {x}
+      return %r : {x}
+    }}"""
+    program, found, module = strips_of(text, "z", 0, 4)
+    assert isinstance(found, Strips)
+    made = run_in_strips(program, found)
+    assert isinstance(made, Program)
+    after = as_module(made, module)
+    hlo.verify(after)
+    (loop,) = [op for op in after.entry.body.ops if op.name == "stablehlo.while"]
+    assert [op.name for op in loop.regions[1].ops].count("stablehlo.compare") == 1
+    assert [op.name for op in after.entry.body.ops].count("stablehlo.compare") == 0
+    rng = np.random.default_rng(3)
+    arrays = [rng.integers(-3, 4, (4, 8, 5)).astype(np.float32) for _ in range(2)]
+    for a, b in zip(interp.evaluate(after, *arrays), interp.evaluate(module, *arrays), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
 # ---------------------------------------------------------------- plans
 
 
