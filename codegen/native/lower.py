@@ -45,7 +45,7 @@ from codegen.target import Target, default_target, use_target
 _log = logging.getLogger("tilewright.codegen")
 
 _COMPUTES = re.compile(
-    r" = f(?:add|sub|mul|div|rem|neg|cmp) |@llvm\.(?:fma|fmuladd|maxnum|minnum|maximum|minimum|sqrt|vector)|x float>"
+    r" = f(?:add|sub|mul|div|rem|neg) |@llvm\.(?:fma|fmuladd|maxnum|minnum|maximum|minimum|sqrt|vector)|x float>"
 )
 """Arithmetic of floats in a module that is not optimised yet."""
 

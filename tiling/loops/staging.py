@@ -93,6 +93,7 @@ def panels(
     >>> print(*layout.at, layout.shape)
     n floordiv 16 k floordiv 4 n mod 16 k mod 4 (3, 16, 16, 4)
     """
+    panel, column = (simplify(panel[0], ranges), panel[1]), (simplify(column[0], ranges), column[1])
     if together == 1:
         return row_major(element, [*around, panel, depth, column])
     (group, groups), (part, _) = blocks(*depth, together)
