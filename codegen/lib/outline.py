@@ -31,6 +31,7 @@ Lowering = Callable[[Any, Any, Any, Any], Any]
 
 _found: ContextVar[Functions | None] = ContextVar("tilewright_outlined", default=None)
 _LITTLE = 4096
+"""Products, or elements, of a call that is worth a function: there are a twentieth of a microsecond in them at least."""
 
 
 @contextlib.contextmanager
@@ -45,17 +46,18 @@ def collect(found: Functions) -> Iterator[None]:
 
 def outlined(
     name: str, lower: Lowering, extents: int, is_written_out: Callable[[Any], bool] = lambda kinds: False,
-    alike: Callable[[Sequence[Any]], Sequence[Any]] = lambda kinds: kinds,
+    alike: Callable[[Sequence[Any]], Sequence[Any]] = lambda kinds: kinds, levels: int | None = None,
 ) -> Lowering:  # fmt: skip
     """``lower`` in a function of its own, unless the product of the first ``extents`` arguments is known to be small.
 
+    From argument ``levels`` on each third one is an extent, too: a block may be small, and be computed many times in one call.
     ``is_written_out`` tells by the arguments' types which functions leave nothing to vectorise. ``alike`` gives types that calls
     have in common, with some literals as integers that come with the call: such calls share one function.
     """
 
     def call(context: Any, b: Any, sig: Any, args: Any) -> Any:
         found = _found.get()
-        if found is None or _is_little(sig.args[:extents]):
+        if found is None or _is_little([*sig.args[:extents], *([] if levels is None else sig.args[levels::3])]):
             return lower(context, b, sig, args)
         exact = _with_numbered_scopes(sig.args)
         kinds = alike(exact)
@@ -84,7 +86,7 @@ def _is_little(kinds: Any) -> bool:
         if not isinstance(k, types.IntegerLiteral):
             return False
         product *= k.literal_value
-    return product <= _LITTLE
+    return product < _LITTLE
 
 
 def _with_numbered_scopes(kinds: Any) -> list[Any]:

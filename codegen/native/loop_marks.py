@@ -20,7 +20,7 @@ from typing import Any
 
 from codegen.kernel.typed import Apply, Constant, First, Link, Loop, Meanwhile, Set, Test, TypedStatement, Variable
 
-__all__ = ["INNER", "OUTER", "has_innermost", "is_for_one_pipeline", "marks", "unmarked", "with_nodes"]
+__all__ = ["INNER", "OUTER", "has_innermost", "is_for_one_pipeline", "marks", "unmarked", "with_nodes", "without_marks"]
 
 INNER, OUTER = "tilewright.inner", "tilewright.outer"
 """Marks of loops: a short innermost one, one of few turns around others."""
@@ -40,6 +40,7 @@ _READERS = Apply | First | Link | Set | Test
 
 _PLACE = re.compile(r'^!(\d+) = !\{ !"(tilewright\.(?:inner|outer)) \d+" \}$', re.MULTILINE)
 _NUMBER = re.compile(r"^!(\d+) = ", re.MULTILINE)
+_LOOP = re.compile(r", !llvm\.loop !\d+")
 _DISABLE = '!{!"llvm.loop.unroll.disable"}'
 
 
@@ -167,6 +168,15 @@ def with_nodes(text: str, is_for_one: bool = True) -> str:
         f'!{once} = !{{!"llvm.loop.unroll.runtime.disable"}}',
         "",
     ))  # fmt: skip
+
+
+def without_marks(text: str) -> str:
+    """A module's text, as `with_nodes` gave it, of a kernel that is not for one pipeline after all: no loop is told of anything.
+
+    >>> without_marks(with_nodes('br label %head, !llvm.loop !0\\n!0 = !{ !"tilewright.outer 1" }\\n')).splitlines()[0]
+    'br label %head'
+    """
+    return _LOOP.sub("", text.removeprefix(_FOR_ONE))
 
 
 def unmarked(text: str) -> str:

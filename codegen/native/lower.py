@@ -151,9 +151,6 @@ def build(
     small = kernel is not None and has_program_loop(kernel)
     in_one = not (straight or small or signature.is_brief)
     module, text = _lowered(source, filename, signature, symbol, target, functions, kernel, in_one)
-    if kernel is not None and in_one and calls(kernel) != text.count(CALLED):
-        # the loops of a library function in line are without marks: one pipeline would write them out further
-        module, text = _lowered(source, filename, signature, symbol, target, functions, kernel)
     only_calls = kernel is not None and 0 < calls_alone(kernel) == text.count(CALLED)
     optimised = ""
     if loop_marks.is_for_one_pipeline(text) and not only_calls:
@@ -252,6 +249,9 @@ def _lowered(
     with compiling, use_target(target), use_scopes(scopes), outline:
         initialise()
         text = None if kernel is None else _lower_structured(kernel, arguments, signature, symbol, target, is_marked)
+        if text and kernel is not None and loop_marks.is_for_one_pipeline(text) and calls(kernel) != text.count(CALLED):
+            # the loops of a library function in line are without marks: one pipeline would write them out further
+            text = loop_marks.without_marks(text)
         text = text and _in_half_registers(text, target)
         module = parsed(text) if text else _lower_by_numba(source, filename, arguments, signature, symbol, target)
     _internalise(module, symbol)

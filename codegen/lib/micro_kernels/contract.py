@@ -36,6 +36,7 @@ from codegen.lib.micro_kernels.blocks import (
     splat,
 )
 from codegen.lib.micro_kernels.gemm_kinds import (
+    LEVELS,
     LONG,
     SHORT,
     alike,
@@ -509,4 +510,4 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
     return context.get_dummy_value()
 
 
-register(gemm_block, type_gemm, outlined("gemm_block", lower_gemm, 3, is_written_out, alike))
+register(gemm_block, type_gemm, outlined("gemm_block", lower_gemm, 3, is_written_out, alike, LEVELS))

@@ -54,4 +54,4 @@ def _lower_ahead(context: Any, b: Any, sig: Any, args: Any) -> Any:
     return lower_gemm(context, b, plain, [*args[: _ASKED.start], *args[_ASKED.stop :]], (ahead, part, parts))
 
 
-register(gemm_ahead, _type_ahead, outlined("gemm_ahead", _lower_ahead, 3, _is_written_out, _alike))
+register(gemm_ahead, _type_ahead, outlined("gemm_ahead", _lower_ahead, 3, _is_written_out, _alike, _ASKED.stop))

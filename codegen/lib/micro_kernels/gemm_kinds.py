@@ -15,6 +15,7 @@ from codegen.lib.buffer import Buf
 from codegen.lib.micro_kernels.blocks import alike_columns, alike_rows, panel_lanes
 from codegen.target import current_target
 
+LEVELS = 16  # where the arguments of loops around that over k begin, three for each
 SHALLOW = 16
 SHORT = 8  # steps of k that are all written out in a small block
 LONG = 64  # steps of k during which the next panel is asked for
@@ -56,8 +57,8 @@ def alike(kinds: Sequence[Any], asked: int = 0) -> Sequence[Any]:
     steps than that is a function of its own. ``asked`` are the arguments that ``gemm_ahead`` has before its levels: how it shares
     out what it asks for follows from the number of rows, which stays known.
     """
-    levels = 16 + asked
-    if not is_written_out([*kinds[:16], *kinds[levels:]]) or kinds[11].dtype.startswith("complex"):
+    levels = LEVELS + asked
+    if not is_written_out([*kinds[:LEVELS], *kinds[levels:]]) or kinds[11].dtype.startswith("complex"):
         return kinds
     m, n, k, row, step = (getattr(kinds[at], "literal_value", None) for at in (0, 1, 2, 5, 6))
     found, rows, panel = list(kinds), rows_of(kinds), int(kinds[15].literal_value)

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import subprocess
 import sys
+import threading
 import weakref
 from collections import deque
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 import codegen
 import hlo
-from codegen.native import jit
+from codegen.native import jit, passes
 from codegen.native import lower as native
 from codegen.native.signature import KernelSignature, Param
 from codegen.target import default_target
@@ -108,6 +109,18 @@ def test_llvm_keeps_nothing_of_a_kernel(is_brief: bool) -> None:
     for k in range(3, 15):
         build(k)
     assert (used() - before) / 12 < 8192
+
+
+def test_builders_of_passes_are_renewed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run leaves what LLVM asks before and after a pass in the builder: after 200 runs a pass was asked for 200 times."""
+    made: list[object] = []
+    create = passes.llvm.create_pass_builder
+    monkeypatch.setattr(passes.llvm, "create_pass_builder", lambda *x: (made.append(x), create(*x))[1])
+    monkeypatch.setattr(passes, "_kept", threading.local())
+    runs = 3 * passes.RUNS
+    for _ in range(runs):
+        passes.run_named(["sroa"], native.parsed("define void @f() { ret void }"), default_target())
+    assert len(made) == runs // passes.RUNS + 1
 
 
 def test_modules_in_a_circle_are_freed_once() -> None:

@@ -125,6 +125,18 @@ def test_library_functions_in_line_take_two_pipelines(unmarked_loops: list[bool]
     assert unmarked_loops == [False]
 
 
+def test_a_kernel_is_lowered_and_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a library function in line takes the marks off its loops, which were lowered again for that."""
+    done: list[str] = []
+    for name in ("_lower_structured", "parsed"):
+        known = getattr(native, name)
+        monkeypatch.setattr(native, name, lambda *x, known=known, name=name: (done.append(name), known(*x))[1])
+    source = _source("transpose(8, 8, x, 0, 8, y, 0, 8)\n        for i in range(200):\n            y[300*t + i] = x[i]")
+    module = native.build(source, "<kernel>", SIGNATURE, "entry", Target.named("avx2"), {}, parse(source))
+    assert done == ["_lower_structured", "parsed"]
+    assert "tilewright.inner" not in str(module) and "<8 x float>" in str(module)
+
+
 @pytest.mark.parametrize(("scope", "step", "first"), [("shared", 9, 1), ("shared", 1, 3), ("result", 9, 3)])
 def test_packing_of_elements_that_lie_apart_takes_the_short_pipeline(
     scope: str, step: int, first: int, monkeypatch: pytest.MonkeyPatch

@@ -261,6 +261,19 @@ def test_columns_of_one_kind_leave_as_many_vectors_and_masks(panel: int, lanes: 
         assert kinds[0] == kinds[1], (n, like)
 
 
+@pytest.mark.parametrize(
+    ("levels", "functions"), [((), 0), ((1, 0, 0), 0), ((2, 8, 128), 1), (("int64(1)", "int64(8)", "int64(128)"), 1)]
+)
+def test_a_small_block_that_one_call_repeats_is_a_function(levels: tuple[int | str, ...], functions: int) -> None:
+    """Kernels of dilated convolutions held each of their blocks as thousands of lines in line, as often as they call it."""
+    call = ", ".join(map(str, (16, 16, 8, "a", 0, 16, 1, "b", "{}", 128, 16, "c", 0, 16, False, 16, *levels)))
+    source = "def kernel(begin, end, a, b, c):\n    for t in range(begin, end):\n"
+    source += "".join(f"        gemm_block({call.format(at)})\n" for at in (0, 256))
+    signature, found = KernelSignature(tuple(Param(x, "float32") for x in "abc")), Functions()
+    text = str(lower(source, "<kernel>", signature, "entry", Target.named("avx512"), found, parse(source)))
+    assert (len(found), text.count("call void @tilewright_lib_")) == (functions, 2 * functions)
+
+
 def test_transposes_of_rows_of_several_lengths_are_one_function(cache: Path) -> None:
     signature = KernelSignature(tuple(Param(x, "float32", 4) for x in "xy"))
     names = set()
