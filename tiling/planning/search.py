@@ -176,7 +176,7 @@ def _ranked(
     few = [*_others(whole, stages, shape, free, machine, False), *_turned(whole, shape, free)]
     others = [*_others(whole, stages, shape, free, machine, True), *few] if thorough else few
     on_grid = [grid.sizes(place) for place in grid.places] if grid is not None else []
-    worth = [sizes for sizes in dict.fromkeys([*on_grid, *others]) if sizes != tuple(shape)]  # that is the whole, which was the first
+    worth = [sizes for sizes in dict.fromkeys([*on_grid, *others]) if sizes != tuple(shape)]  # that was the first
     if grid is not None and thorough and judge is weigh and model_of(machine) is None:
         known_places = [p for p in grid.places if grid.sizes(p) in each.tried.sizes]  # while fusions were compared
         best = descend(grid, each.seconds, min(known_places, key=lambda p: each.seconds(grid.sizes(p)), default=grid.middle))
