@@ -9,6 +9,7 @@ from math import inf, prod
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import SumOfProducts
+from tiling.contract.tile_grid import Grid, descend, grid_of, same_shape
 from tiling.cost_model import Estimate, model_of
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.ir import (
@@ -32,7 +33,6 @@ from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
 from tiling.passing import skipped
-from tiling.planning.blocks import Grid, descend, grid_of, same_shape
 from tiling.planning.cost import estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.weigh import Sketch, floor

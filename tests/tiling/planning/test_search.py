@@ -8,9 +8,9 @@ import pytest
 
 import hlo
 import tiling
+from tiling.contract.tile_grid import Grid
 from tiling.machine import Machine
 from tiling.planning import forms, search
-from tiling.planning.blocks import Grid
 
 MACHINE = Machine(cores=4, vector_bytes=32, vector_registers=16)
 MOST_SKETCHES = 20  # of a convolution with its bias and maximum, on average: the grid alone has up to 270 sizes
