@@ -28,7 +28,8 @@ class AlongDepth(Contraction):
 
     def cost(self) -> float:
         c, shape = self.c, self.value.shape
-        reads = self._addressed() if not c.ends else None
+        key = c.stage, c.suffix, self.types
+        reads = self._addressed() if not c.ends and key not in c.names.no_dots else None
         if reads is None:
             return inf
         # By the whole shape: a tile of one row is a row all the same.
@@ -43,6 +44,7 @@ class AlongDepth(Contraction):
         item = max(v.tensor.element.itemsize_bytes for v in c.stage.op.operands if isinstance(v.tensor.element, ElementType))
         best = Problem(self.types, sizes[longer], sizes[1 - longer], depth, depth, lanes, item)
         if self.row.cost(best) == inf:
+            c.names.no_dots.add(key)  # in no tile: sizes are those of the whole
             return inf  # as for most, however the factors lie
         lies = [self._lies_along_depth(n) for n in c.nodes]
         run = min((x for x in lies if x), default=0) if lies[longer] else 0

@@ -37,8 +37,10 @@ class Names:
         self.monoids: dict[Hashable, Monoid | Declined] = {}  # found once for a fold
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         self.buffers: dict[Hashable, Buffer] = {}  # while fusions are weighed: one for each box of a value
+        self.templates: dict[Hashable, Any] = {}  # the pattern of a stage's elements, for all boxes
         self.emitted: dict[Hashable, Any] = {}  # and the steps of a stage over a box, with given buffers
         self.sheets: dict[Hashable, Any] = {}  # what a stage over a box reads, on which conditions
+        self.no_dots: set[Hashable] = set()  # contractions that are summed along k in no tile
         # Found once for a fusion, whatever its tiles.
         self.inlined: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Value]] = {}  # what is computed where it is read
         self.closures: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Stage]] = {}  # what the root is computed from

@@ -16,7 +16,8 @@ __all__ = ["Shape"]
 class Shape:
     """Loops over a box of a stage's result and what they compute, as every fusion that asks for that box has it.
 
-    `ranges` are the loops' variables; `images` the boxes that are read along the stage's maps, where they were asked for.
+    `ranges` are the loops' variables; `images` the boxes that are read along the stage's maps, where they were asked for, and so
+    is whether a condition on indices chooses what is read.
     """
 
     index: tuple[Expr, ...]
@@ -27,3 +28,4 @@ class Shape:
     reads: tuple[Load, ...]
     ranges: tuple[tuple[Var, Interval], ...]
     images: dict[int, Box]
+    chooses: bool | None = None

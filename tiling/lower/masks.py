@@ -53,7 +53,17 @@ def may_be_masked(members: Sequence[Member]) -> bool:
     """
     if not any(m.reduction for m in members) or any(len(m.stage.values) != 1 for m in members):
         return False
-    return any(isinstance(n, (Choose, Test)) for m in members if not _is_window(m) for n in all_nodes(m.nodes))
+    return any(_chooses(m) and not _is_window(m) for m in members)
+
+
+def _chooses(m: Member) -> bool:
+    """Whether a condition on indices chooses what a member reads."""
+    shape = m.shape
+    if shape is None:
+        return any(isinstance(n, (Choose, Test)) for n in all_nodes(m.nodes))
+    if shape.chooses is None:
+        shape.chooses = any(isinstance(n, (Choose, Test)) for n in all_nodes(m.nodes))
+    return shape.chooses
 
 
 def _is_window(m: Member) -> bool:

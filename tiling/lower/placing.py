@@ -15,6 +15,7 @@ from indexing.expr import Const, Expr, Interval, Var, simplify
 from indexing.map import IndexingMap, RuntimeVariable, Variable, usual
 from tiling.elements.build import ElementBuilder
 from tiling.elements.factors import without_repeats
+from tiling.elements.template import Template, template_of
 from tiling.loops.domains.box import Box, Span, full_box, hull, image
 from tiling.loops.element_ir import Load, Node, loads
 from tiling.loops.ir import Loop, LoopKind
@@ -26,6 +27,8 @@ from tiling.lower.member import Member
 from tiling.machine import Machine
 
 __all__ = ["FusionRequest", "Placing"]
+
+ANYWHERE = Interval(-(1 << 40), 1 << 40)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,9 +215,31 @@ class Placing:
         if isinstance(stage.op.definition.semantics, (Fold, SumOfProducts)):
             return tuple(self._reads(stage, index, provide, builder))
         first = stage.values[0]
+        template = self._template(stage)
+        known = None if template is None else template.at(index, builder.ranges)
+        if known is not None:
+            return (known,)
         # The stage itself counts as not in memory here.
         builder.is_in_memory = lambda v: v is not first and self._is_in_memory(v)
         return (builder.at(first, index),)
+
+    def _template(self, stage: Stage) -> Template | None:
+        """The pattern of the elements that a stage computes, where they have one: built once for all boxes."""
+        key = stage, self.request.inlined
+        if key not in self.names.templates:
+            first = stage.values[0]
+            dims = tuple([usual("d", k) for k in range(first.rank)])
+            inside = tuple([Interval(0, n - 1) for n in first.shape])
+
+            def pattern(within: tuple[Interval, ...]) -> Template | None:
+                ranges = dict(zip(dims, within or [ANYWHERE] * len(dims), strict=True))
+                builder = ElementBuilder(ranges, lambda v: v is not first and self._is_in_memory(v), self.names.edges)
+                return template_of(builder.at(first, dims), dims, within)
+
+            # Tiles reach beyond the end of what they cut: there conditions hold no more that hold inside.
+            self.names.templates[key] = pattern(()) or pattern(inside)
+        found: Template | None = self.names.templates[key]
+        return found
 
     def _reads(
         self, stage: Stage, index: tuple[Expr, ...], provide: Callable[[int], Expr], builder: ElementBuilder

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
-from math import prod
+from math import inf, prod
 
 from hlo.errors import Declined
 from hlo.module import Value
 from hlo.registry import SumOfProducts
+from tiling.contract.tile_grid import Grid, descend, grid_of, same_shape
 from tiling.cost_model import Estimate, model_of
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.ir import (
@@ -61,8 +61,8 @@ class Weighed:
         return self
 
 
+WORTH_MORE = 1.5  # times what the best block takes: from there on other kinds of tiles are not looked at more closely
 MOST_REPEATED = 1.5  # times that the elements of a member may be computed by all tasks together
-SMALL_IMAGE = 256  # rows by columns that one task may take whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,40 +165,89 @@ def _ranked(
             return _Ranked(found)
         if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
             return _Ranked(found)
-    contractions = any(isinstance(s.op.definition.semantics, SumOfProducts) for s in stages)
-    if not contractions and _read_elems(stages) <= TASK_ELEMS[0] and prod(shape) <= TASK_ELEMS[0]:
+    if not _contractions(stages) and _read_elems(stages) <= TASK_ELEMS[0] and prod(shape) <= TASK_ELEMS[0]:
         return _Ranked(found)  # less than the least task: nothing to cut
     free = tried.free if tried.free is not None else _free_dimensions(stages, stored, machine, names)
     tried.free = free
-    worth = [*_candidates(whole, stages, shape, free, machine, thorough, names.is_lean), *_turned(whole, shape, free)]
-    worth = [sizes for sizes in dict.fromkeys(worth) if sizes != tuple(shape)]  # that is the whole, which was the first
-    floors = _floors(worth, whole, stages, stored, machine, names) if contractions and judge is weigh else {}
-    made: dict[tuple[int, ...], Candidate | Weighed | None] = {}
-    least = found[0].estimate.seconds
-    for sizes in sorted(worth, key=lambda x: floors.get(x, 0.0)):
-        if floors.get(sizes, 0.0) > least:
-            continue  # what it takes at least is more than what another takes
-        if sizes not in tried.sizes:
-            tried.sizes[sizes] = None
-            judged = judge(FusionRequest(tuple(stages), stored, sizes), machine, names)
-            if not isinstance(judged, Declined):
-                made[sizes] = one = _made(judged, machine)
-                tried.sizes[sizes] = one.without_schedule
-        kept = made.setdefault(sizes, tried.sizes[sizes])
-        least = min(least, kept.estimate.seconds) if kept is not None else least
-    found += [c for sizes in worth if (c := made.get(sizes)) is not None]
-    return _Ranked(sorted(found, key=lambda c: c.estimate.seconds), len(worth) - len(made))
-
-
-def _floors(
-    worth: Sequence[tuple[int, ...]], whole: Sketch | Schedule, stages: Sequence[Stage], stored: frozenset[Value],
-    machine: Machine, names: Names,
-) -> dict[tuple[int, ...], float]:
-    """What each of these sizes takes at least, for the CPU's model of loops after all passes."""
-    if skipped() or model_of(machine) is not None or len(worth) < 2:
-        return {}
+    grid = _grid(whole, stages, shape, free, machine, thorough, names.is_lean)
     known = whole if isinstance(whole, Sketch) else None
-    return {sizes: floor(FusionRequest(tuple(stages), stored, sizes), machine, names, known) for sizes in worth}
+    each = _Each(tuple(stages), stored, machine, names, tried, judge, known, grid is not None)
+    each.keep(tuple(shape), found[0])
+    few = [*_others(whole, stages, shape, free, machine, False), *_turned(whole, shape, free)]
+    others = [*_others(whole, stages, shape, free, machine, True), *few] if thorough else few
+    on_grid = [grid.sizes(place) for place in grid.places] if grid is not None else []
+    worth = [sizes for sizes in dict.fromkeys([*on_grid, *others]) if sizes != tuple(shape)]  # that was the first
+    if grid is not None and thorough and judge is weigh and model_of(machine) is None:
+        known_places = [p for p in grid.places if grid.sizes(p) in each.tried.sizes]  # while fusions were compared
+        best = descend(grid, each.seconds, min(known_places, key=lambda p: each.seconds(grid.sizes(p)), default=grid.middle))
+        if min(map(each.seconds, few), default=inf) <= WORTH_MORE * best:
+            each.weigh(others)
+    else:
+        each.weigh(worth)
+    found += [c for sizes in worth if (c := each.made.get(sizes)) is not None]
+    return _Ranked(sorted(found, key=lambda c: c.estimate.seconds), len({*worth}.difference(each.made)))
+
+
+@dataclass(eq=False)
+class _Each:
+    """What tile sizes of a fusion cost, each weighed once; `least` is what the cheapest so far takes.
+
+    Sizes with a `floor` above that are passed over: what they take at least is more than what another takes.
+    """
+
+    stages: tuple[Stage, ...]
+    stored: frozenset[Value]
+    machine: Machine
+    names: Names
+    tried: Tried
+    judge: Judge
+    whole: Sketch | None
+    has_floors: bool
+    least: float = inf
+    made: dict[tuple[int, ...], Candidate | Weighed | None] = field(default_factory=dict)
+    floors: dict[tuple[int, ...], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A floor is one for the CPU's model of loops after all passes.
+        self.has_floors &= self.judge is weigh and not skipped() and model_of(self.machine) is None
+
+    def weigh(self, worth: Sequence[tuple[int, ...]]) -> None:
+        """Weighs these sizes, those with the lowest floors first."""
+        for sizes in sorted(worth, key=self.floor) if len(worth) > 1 else worth:
+            self.seconds(sizes)
+
+    def floor(self, sizes: tuple[int, ...]) -> float:
+        """What these sizes take at least."""
+        if not self.has_floors or sizes in self.tried.sizes:
+            return 0.0
+        known = self.floors.get(sizes)
+        if known is None:
+            request = FusionRequest(self.stages, self.stored, sizes)
+            known = self.floors[sizes] = floor(request, self.machine, self.names, self.whole)
+        return known
+
+    def seconds(self, sizes: tuple[int, ...]) -> float:
+        """What these sizes take; infinite where they have no schedule, or cannot be the cheapest."""
+        if sizes not in self.made:
+            if self.floor(sizes) > self.least:
+                return inf
+            if sizes not in self.tried.sizes:
+                self.tried.sizes[sizes] = None
+                judged = self.judge(FusionRequest(self.stages, self.stored, sizes), self.machine, self.names)
+                if not isinstance(judged, Declined):
+                    one = _made(judged, self.machine)
+                    self.tried.sizes[sizes] = one.without_schedule
+                    self.keep(sizes, one)
+            if sizes not in self.made:
+                self.keep(sizes, self.tried.sizes[sizes])
+        kept = self.made[sizes]
+        return inf if kept is None else kept.estimate.seconds
+
+    def keep(self, sizes: tuple[int, ...], found: Candidate | Weighed | None) -> None:
+        """Notes what was found of these sizes."""
+        self.made[sizes] = found
+        if found is not None:
+            self.least = min(self.least, found.estimate.seconds)
 
 
 def _read_elems(stages: Sequence[Stage]) -> int:
@@ -257,13 +306,13 @@ def computed(schedule: Schedule) -> Iterator[tuple[tuple, list[tuple[object, int
                 yield f.values, [(x.variable, x.extent) for x in step.loops if x.kind is not LoopKind.REDUCTION]
 
 
-def _candidates(
-    whole: Sketch | Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine,
-    thorough: bool, is_lean: bool,
+def _others(
+    whole: Sketch | Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
 ) -> Iterator[tuple[int, ...]]:
-    contractions = [s for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
-    if contractions:
-        yield from _block_candidates(whole, contractions, shape, free, machine, thorough, is_lean)
+    """Tiles that are no blocks of a contraction."""
+    contractions = _contractions(stages)
+    if contractions and thorough and _same(whole, shape) is None:
+        yield from _in_pieces(shape, free)
     # Runs of consecutive elements: inner dimensions whole, one cut, outer ones one by one.
     reduced = _read_elems(stages)
     per_element = max(1, reduced // max(prod(shape), 1))
@@ -276,8 +325,6 @@ def _candidates(
             sizes[k] = min(shape[k], max(room, 1))
             room //= shape[k]
         yield tuple(sizes)
-
-
     # One dimension cut, so that rows stay long: reductions and scans over an outer dimension.
     cut = not contractions and ((thorough and len(shape) > 1) or reduced > prod(shape))
     for k in free if cut else []:
@@ -322,68 +369,29 @@ def _pairs(whole: Schedule) -> list[tuple[Loop, Loop]]:
     return pairs
 
 
-def _block_candidates(
-    whole: Sketch | Schedule, contractions: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine,
+def _grid(
+    whole: Sketch | Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine,
     thorough: bool, is_lean: bool,
-) -> Iterator[tuple[int, ...]]:
-    """Rows in multiples of the register block, columns in multiples of a panel; other dimensions one by one, or few at a time."""
+) -> Grid | None:  # fmt: skip
+    """The tiles of a fusion's contractions; None where it has none."""
+    products = _contractions(stages)
+    if not products:
+        return None
+    return grid_of(_same(whole, shape), products[-1], shape, free, machine, thorough, is_lean)
+
+
+def _contractions(stages: Sequence[Stage]) -> list[Stage]:
+    return [s for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
+
+
+def _same(whole: Sketch | Schedule, shape: Sequence[int]) -> Contract | None:
+    """The contraction that is cut as the fusion is."""
     steps = whole.contracts if isinstance(whole, Sketch) else [s for s in whole.phases[-1].steps if isinstance(s, Contract)]
-    same = next((s for s in reversed(steps) if s.value.shape == tuple(shape) and s.column_dimension), None)
-    large = [k for k in free if shape[k] > 1]
-    column = same.column_dimension[0] if same is not None else len(shape) - 1
-    rows = [k for k in large if k != column and (same is None or k in same.row_dimensions)]
-    if same is None:
-        rows = rows[-1:]
-    others = [k for k in large if k != column and k not in rows]
-    item = max(contractions[-1].values[0].tensor.dtype.itemsize, 1)
-    mr, nr = machine.micro_tile(item if item > 2 else 4, shape[column] if shape else 1)
-    in_groups = same is not None and same.n < shape[column] and shape[column] % same.n == 0
-    columns: list[int] = []
-    if column in large:
-        n, times = shape[column], (1, 2, 4, 8, 16) if thorough else (4,)
-        if in_groups and same is not None:
-            # Groups, whose products have nothing in common: a task of one reads the least.
-            nr, times = same.n, times if thorough else (1,)
-        columns = sorted({min(n, nr * c) for c in times} | {n})
-    row_sizes = [mr * c for c in ((2, 4, 5, 8, 12, 16, 20, 32) if thorough else (4, 12))]
-    every = max(prod(shape[k] for k in rows), 1)
-    beside = same is not None and same.k > same.k_block and every * same.k_block * item <= machine.l2_bytes
-    if is_lean or (same is not None and every > row_sizes[-1] and (others or beside or in_groups)):
-        row_sizes.append(every)  # then no two tasks pack the same, and a window of the other factor is filled once
-    few = (1, 2, 4, 8) if thorough else (1, 4)
-    group = {k: _rows_of_group(same, k) for k in others}
-    small = bool(others) and (shape[others[-1]] * shape[column] <= SMALL_IMAGE or any(n > 1 for n in group.values()))
-    if small and few[-1] < shape[others[-1]]:
-        few = (*few, shape[others[-1]])
-    if same is None and thorough:
-        # The root runs through the contraction's indices in another order: a batch may be its last dimension.
-        for k in large:
-            for pieces in (2, 8, 32):
-                yield tuple(max(1, n // pieces) if i == k else n for i, n in enumerate(shape))
-    for r, c, count in product(row_sizes if rows else [1], columns or [0], few if same is not None and others else (1,)):
-        sizes = list(shape)
-        for k in others:
-            sizes[k] = group[k]
-        if others and count > 1:
-            sizes[others[-1]] = _divisor(shape[others[-1]], max(count, group[others[-1]]))
-        room = r
-        for k in reversed(rows):
-            sizes[k] = min(shape[k], max(1, room)) if len(rows) == 1 else _divisor(shape[k], max(1, room))
-            room //= shape[k]
-        if columns:
-            sizes[column] = c
-        yield tuple(sizes)
+    return same_shape(steps, shape)
 
 
-def _rows_of_group(same: Contract | None, k: int) -> int:
-    """How many elements of the result's dimension k are rows of one product: all of a group's, where it runs through groups."""
-    if same is None or k in same.row_dimensions or same.m >= same.value.shape[k] or same.value.shape[k] % same.m:
-        return 1
-    strides = same.out.buffer.strides  # of fewer dimensions where the product is made in scratch of its own
-    return same.m if len(strides) == len(same.value.shape) and same.out.row_stride == strides[k] else 1
-
-
-def _divisor(n: int, most: int) -> int:
-    """The greatest divisor of n up to `most`, so that no tile is cut; `most` itself where that is less than half of it."""
-    found = next(d for d in range(min(n, most), 0, -1) if n % d == 0)
-    return found if 2 * found >= min(n, most) else min(n, most)
+def _in_pieces(shape: Sequence[int], free: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The root runs through the contraction's indices in another order: a batch may be its last dimension."""
+    for k in free:
+        for pieces in (2, 8, 32):
+            yield tuple(max(1, n // pieces) if i == k else n for i, n in enumerate(shape))

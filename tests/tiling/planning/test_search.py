@@ -1,0 +1,91 @@
+"""The search for tile sizes weighs few of them, and finds what all of them would give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hlo
+import tiling
+from tiling.contract.tile_grid import Grid
+from tiling.machine import Machine
+from tiling.planning import forms, search
+
+MACHINE = Machine(cores=4, vector_bytes=32, vector_registers=16)
+MOST_SKETCHES = 20  # of a convolution with its bias and maximum, on average: the grid alone has up to 270 sizes
+WITHIN = 1.02
+
+
+def convolutions(layers: int) -> hlo.Module:
+    """Layers of 3 x 3 convolutions, each with a bias and a maximum, of ever smaller images with ever more channels."""
+    size, channels = 64, 16
+    lines = ["%z = stablehlo.constant dense<0.0> : tensor<f32>"]
+    arguments = [f"%x: tensor<1x{size}x{size}x{channels}xf32>"]
+    x, here = "%x", f"tensor<1x{size}x{size}x{channels}xf32>"
+    for k in range(layers):
+        more, less = channels + 16, size - 2
+        there, weights = f"tensor<1x{less}x{less}x{more}xf32>", f"tensor<3x3x{channels}x{more}xf32>"
+        arguments += [f"%w{k}: {weights}", f"%b{k}: tensor<{more}xf32>"]
+        lines += [
+            f"%c{k} = stablehlo.convolution({x}, %w{k}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{}}"
+            f" {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({here}, {weights}) -> {there}",
+            f"%d{k} = stablehlo.broadcast_in_dim %b{k}, dims = [3] : (tensor<{more}xf32>) -> {there}",
+            f"%a{k} = stablehlo.add %c{k}, %d{k} : {there}",
+            f"%e{k} = stablehlo.broadcast_in_dim %z, dims = [] : (tensor<f32>) -> {there}",
+            f"%m{k} = stablehlo.maximum %a{k}, %e{k} : {there}",
+        ]
+        x, here, size, channels = f"%m{k}", there, less, more
+    body = "\n  ".join([*lines, f"return {x} : {here}"])
+    return hlo.parse(f"func.func @main({', '.join(arguments)}) -> {here} {{\n  {body}\n}}")
+
+
+def product(m: int, n: int, k: int, batch: int = 0) -> hlo.Module:
+    """A matrix product, or a batch of them, with a function of each element."""
+    b = f"{batch}x" if batch else ""
+    dims = "batching_dims = [0] x [0], contracting_dims = [2] x [1]" if batch else "contracting_dims = [1] x [0]"
+    left, right, out = f"tensor<{b}{m}x{k}xf32>", f"tensor<{b}{k}x{n}xf32>", f"tensor<{b}{m}x{n}xf32>"
+    return hlo.parse(f"""func.func @main(%x: {left}, %w: {right}) -> {out} {{
+      %d = stablehlo.dot_general %x, %w, {dims} : ({left}, {right}) -> {out}
+      %t = stablehlo.tanh %d : {out}
+      return %t : {out}
+    }}""")
+
+
+def test_few_tiles_of_a_stack_of_convolutions_are_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = 6
+    weighed = [0]
+    whole = forms.sketch
+
+    def counting(*args: Any) -> Any:
+        weighed[0] += 1
+        return whole(*args)
+
+    monkeypatch.setattr(forms, "sketch", counting)
+    plan = tiling.plan(convolutions(layers), machine=MACHINE)
+    assert len(plan.fusions) >= 2
+    assert 0 < weighed[0] <= MOST_SKETCHES * layers
+
+
+PROGRAMS = {
+    "square": product(512, 512, 512),
+    "few rows": product(24, 1024, 256),
+    "few columns": product(2048, 40, 128),
+    "deep": product(96, 200, 4096),
+    "batch": product(100, 72, 64, batch=12),
+    "convolutions": convolutions(2),
+}
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_the_best_tiles_are_nearly_those_of_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tiling.plan(PROGRAMS[name], machine=MACHINE)
+
+    def all_of(grid: Grid, seconds: Any, start: Any) -> float:
+        return min(seconds(grid.sizes(place)) for place in grid.places)
+
+    monkeypatch.setattr(search, "descend", all_of)
+    wanted = tiling.plan(PROGRAMS[name], machine=MACHINE)
+    assert len(found.fusions) == len(wanted.fusions)
+    for f, w in zip(found.fusions, wanted.fusions, strict=True):
+        assert f.estimate.seconds <= WITHIN * w.estimate.seconds, (f.name, f.tile_sizes, w.tile_sizes)
