@@ -170,7 +170,7 @@ def test_sizes_that_cannot_win_are_not_weighed_and_nothing_changes(monkeypatch: 
 
     monkeypatch.setattr(search, "weigh", counting)
     *found, fewer = planned()
-    monkeypatch.setattr(search, "_floors", lambda *_: {})
+    monkeypatch.setattr(search._Each, "floor", lambda self, sizes: 0.0)
     *expected, every = planned()
     assert found == expected
     assert fewer < every
