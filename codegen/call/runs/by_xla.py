@@ -31,9 +31,8 @@ def call_by_xla(
     held: int,
 ) -> XlaCall | Declined:
     """The call, or why there is none. `need_bytes` is what a call takes beside its arguments."""
-    moved = need_bytes + sum(v.tensor.size_bytes for _, v in layout.given)
-    if moved > XLA_MOST_BYTES:
-        return Declined(f"it needs {amount(moved)}, which the pool keeps between calls and XLA does not")
+    if need_bytes > XLA_MOST_BYTES:
+        return Declined(f"it needs {amount(need_bytes)}, which the pool keeps between calls and XLA does not")
     fixed = layout.fixed_addresses
     kept = layout.kept_slots
     made: list[tuple[int, int, int]] = []
