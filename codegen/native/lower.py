@@ -21,7 +21,7 @@ import llvmlite.binding as llvm
 from codegen.forks import compiling
 from codegen.kernel import types
 from codegen.kernel.ir import Kernel
-from codegen.kernel.straight import calls, calls_alone, has_program_loop, is_straight, packs_alone
+from codegen.kernel.straight import calls, calls_alone, has_folds, has_program_loop, is_straight, packs_alone
 from codegen.native import interrupts, loop_marks, masked_stores, memory_hints, object_cache
 from codegen.native.passes import (
     STRAIGHT,
@@ -48,6 +48,7 @@ _COMPUTES = re.compile(
     r" = f(?:add|sub|mul|div|rem|neg) |@llvm\.(?:fma|fmuladd|maxnum|minnum|maximum|minimum|sqrt|vector)|x float>"
 )
 """Arithmetic of floats in a module that is not optimised yet."""
+LITTLE = 2  # steps of floats, which memory's time hides
 
 _ASKS = interrupts.SYMBOL.encode()
 _ASKS_CELL = interrupts.CELL.encode()  # the object that has the function
@@ -252,16 +253,18 @@ def _lowered(
         if text and kernel is not None and loop_marks.is_for_one_pipeline(text) and calls(kernel) != text.count(CALLED):
             # the loops of a library function in line are without marks: one pipeline would write them out further
             text = loop_marks.without_marks(text)
-        text = text and _in_half_registers(text, target)
+        if text and kernel is not None:
+            text = _in_half_registers(text, kernel, target)
         module = parsed(text) if text else _lower_by_numba(source, filename, arguments, signature, symbol, target)
     _internalise(module, symbol)
     return module, text or ""
 
 
-def _in_half_registers(text: str, target: Target) -> str:
-    """The text of a kernel's module; the loops of one that only moves elements fill half registers, where the clock is lower for
-    whole ones: what they take is memory's time, and of what runs beside it the clock's."""
-    if not target.lowers_clock or _COMPUTES.search(text):
+def _in_half_registers(text: str, kernel: Kernel, target: Target) -> str:
+    """The text of a kernel's module. Loops that move elements, or do as little as one step with each, fill half registers, where
+    the clock is lower for whole ones: what they take is memory's time, and of what runs beside it the clock's. Sums are not of
+    them: each waits for the one before."""
+    if not target.lowers_clock or has_folds(kernel) or len(_COMPUTES.findall(text)) > LITTLE:
         return text
     return re.sub(r"^(define .* nounwind)$", r'\1 "prefer-vector-width"="256"', text, flags=re.MULTILINE)
 

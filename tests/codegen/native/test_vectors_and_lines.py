@@ -45,10 +45,11 @@ def kernel(begin, end, x, y):
 
 
 @pytest.mark.parametrize(("cpu", "value", "width"), [
-    ("cascadelake", "x[4096 * t + i]", "ymm"), ("cascadelake", "x[4096 * t + i] * x[4096 * t + i]", "zmm"),
-    ("sapphirerapids", "x[4096 * t + i]", "zmm"),
+    ("cascadelake", "x[4096 * t + i]", "ymm"), ("cascadelake", "x[4096 * t + i] * x[4096 * t + i]", "ymm"),
+    ("cascadelake", "(x[4096 * t + i] * x[i] - x[i]) * x[i]", "zmm"), ("sapphirerapids", "x[4096 * t + i]", "zmm"),
+    ("cascadelake", "reduce_add(y[4096 * t + i], x[4096 * t + i])", "zmm"),
 ])  # fmt: skip
-def test_moves_take_half_registers_where_whole_ones_lower_the_clock(cpu: str, value: str, width: str) -> None:
+def test_what_memory_takes_fills_half_registers_where_whole_ones_lower_the_clock(cpu: str, value: str, width: str) -> None:
     named = Target.named("avx512")
     target = replace(named, cpu=cpu, triple="x86_64-unknown-linux-gnu")
     signature = KernelSignature((Param("x", "float32", align=4), Param("y", "float32", align=4)))
