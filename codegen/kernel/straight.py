@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from codegen.kernel.ir import (
-    Assign,
     Augment,
     Binary,
     Call,
@@ -14,7 +13,6 @@ from codegen.kernel.ir import (
     Enclosed,
     Expression,
     For,
-    If,
     Kernel,
     Load,
     Name,
@@ -54,29 +52,14 @@ def has_program_loop(kernel: Kernel) -> bool:
 
 
 def has_folds(kernel: Kernel) -> bool:
-    """True where elements are put together, in memory or in a variable that a loop carries: sums, maxima, running ones too.
+    """True where elements are put together by a function: sums, maxima, running ones too.
 
     >>> from codegen.kernel.parse import parse
     >>> source = "def kernel(begin, end, x, y):\\n for t in range(begin, end):\\n  y[t] = {}\\n"
     >>> [has_folds(parse(source.format(x))) for x in ("reduce_add(y[t], x[t])", "x[t] + y[t]")]
     [True, False]
     """
-    if any(isinstance(e, Call) and e.function.startswith("reduce_") for s in inside(kernel.body) for e in expressions(s)):
-        return True
-    depths: dict[str, set[int]] = {}
-    _note_depths(kernel.body, 0, depths)
-    return any(len(found) > 1 for found in depths.values())
-
-
-def _note_depths(body: Iterable[Statement], depth: int, depths: dict[str, set[int]]) -> None:
-    """In how many loops each variable is assigned."""
-    for s in body:
-        if isinstance(s, Assign):
-            depths.setdefault(s.name, set()).add(depth)
-        elif isinstance(s, If):
-            _note_depths((*s.then, *s.otherwise), depth, depths)
-        elif isinstance(s, For | While):
-            _note_depths(s.body, depth + 1, depths)
+    return any(isinstance(e, Call) and e.function.startswith("reduce_") for s in inside(kernel.body) for e in expressions(s))
 
 
 def calls_alone(kernel: Kernel) -> int:
