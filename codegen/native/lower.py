@@ -261,7 +261,7 @@ def _lowered(
 
 
 def _in_half_registers(text: str, kernel: Kernel, target: Target) -> str:
-    """The text of a kernel's module. Loops that move elements, or do as little as one step with each, fill half registers, where
+    """The text of a kernel's module. Loops that move elements, or do at most two steps with each, fill half registers, where
     the clock is lower for whole ones: what they take is memory's time, and of what runs beside it the clock's. Sums are not of
     them: each waits for the one before."""
     if not target.lowers_clock or has_folds(kernel) or len(_COMPUTES.findall(text)) > LITTLE:

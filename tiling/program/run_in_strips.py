@@ -338,6 +338,9 @@ class _Writer:
         while todo:
             op = todo[-1].op
             assert op is not None
+            if todo[-1] in again:  # two others are made of it
+                todo.pop()
+                continue
             missing = [x for x in op.operands if x not in again and not is_rebuilt(x)]
             todo += missing
             if missing:
