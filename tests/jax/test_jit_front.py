@@ -150,6 +150,15 @@ def test_what_jax_does_not_take_goes_the_thorough_way() -> None:
     assert [_served(k) for k in (f, h, d, n)] == [0, 0, 2, 0]
 
 
+def test_large_arguments_are_no_reason_for_the_thorough_way() -> None:
+    """A ResNet-18 has 47 MB of weights and needs 9: each call of it found out its signature twice in Python."""
+    weights = jnp.ones((3, 1000, 4000), jnp.float32)  # 48 MB
+    f = tilewright.jit(lambda w, k: w[k, 0] + 1)
+    for k in range(4):
+        np.testing.assert_array_equal(f(weights, k), np.full(4000, 2, np.float32))
+    assert _served(f) == 3
+
+
 @pytest.mark.parametrize("other", ["declined", "refused", "missed"])
 def test_a_signature_that_jax_does_not_take_leaves_the_others_their_warm_calls(
     other: str, monkeypatch: pytest.MonkeyPatch
