@@ -41,6 +41,7 @@ from tiling.passes.split_residues import take_turns
 from tiling.passes.tighten_bounds import tighten
 from tiling.passes.turn_short_rows import turn_short_rows
 from tiling.passes.turn_tiles import turned
+from tiling.passes.unroll_choices import unroll_choices
 from tiling.passes.wide_sums import wide_sums
 from tiling.passes.write_out_sums import write_out_sums
 from tiling.passing import Pass, runs, skipped
@@ -58,6 +59,7 @@ from tiling.program.swap_products import turn_products
 from tiling.program.unfold import UNFOLDED
 from tiling.program.unroll_short_loops import times_written_out
 from tiling.program.untuple import without_tuples
+from tiling.program.winograd import winograd_convolutions
 
 __all__ = ["PIPELINE", "Surroundings", "check_settings", "finished", "lowered", "observed"]
 
@@ -153,6 +155,10 @@ PIPELINE = (
         "between convolutions channels lie last, so that they fill vectors; what reads other orders reads transposes, if few",
     ),
     Pass(
+        "winograd_convolutions", PROGRAM, PROGRAM, winograd_convolutions, True,
+        "a 3 x 3 window over 2 x 2 results by 16 products in place of 36, where it pays; once channels lie last",
+    ),
+    Pass(
         "run_in_strips", PROGRAM, PROGRAM, run_in_strips, True,
         "large values between kernels are there one strip at a time, in a loop; once it is known which kernels there are",
     ),
@@ -174,6 +180,10 @@ PIPELINE = (
     Pass(
         "tighten_bounds", LOOPS, LOOPS, tighten, True,
         "conditions on a reduction's variable become bounds; nest by nest, before masks look at what is left", within="lower",
+    ),
+    Pass(
+        "unroll_choices", LOOPS, LOOPS, unroll_choices, True,
+        "parts of a concatenation that share much are one body, which reads once; nest by nest, so that the cost knows", within="lower",
     ),
     Pass(
         "online_form", FUSIONS, LOOPS, None, True,

@@ -31,6 +31,7 @@ from tiling.lower.task_order import in_order
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
 from tiling.passes.tighten_bounds import tighten
+from tiling.passes.unroll_choices import unroll_choices
 from tiling.passing import runs
 from tiling.pipeline import Surroundings, lowered
 from tiling.routines.table import routine_of
@@ -306,6 +307,8 @@ class Lowering(Placing):
             return [self._masked(plan, self._tightened(Nest((*plan.loops, *plan.reduction), folds=(fold,))))]
         (v,) = plan.stage.values
         nest = Nest(plan.loops, stores=(Store(v, self.buffers[v], plan.index, plan.nodes[0]),))
+        if runs("unroll_choices"):
+            nest = unroll_choices(nest, self._buffer_of, self.ranges)
         return [self._masked(plan, nest)]
 
     def _is_narrow(self, v: Value) -> bool:

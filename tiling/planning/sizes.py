@@ -24,6 +24,9 @@ __all__ = ["CONTRACTION_NODES", "MOST_KERNEL_NODES", "MOST_NODES", "InPlace", "b
 MOST_NODES = 160
 """Operations in one element's expression: a value that would have more is computed from values kept in memory."""
 
+MOST_READ_AGAIN = 8
+"""Operations of an element that windows compute again each time that they read it."""
+
 MOST_KERNEL_NODES = 240
 """Operations in one kernel, over all its stages."""
 
@@ -77,10 +80,12 @@ class InPlace:
     """For each value the operations of one element when all but `anchors` is computed in place; `cut` are the ops to keep.
 
     An operation at another index is another operation: what a move reads is counted once for each different way of moving.
+    `windowed` are values whose elements are read several times, at places of their own: they are kept from a few operations on.
     """
 
     program: Program
     anchors: Set[Op]
+    windowed: Set[Value] = frozenset()
     cut: set[Op] = field(default_factory=set)
     _turns: dict[Value, tuple[frozenset[Op], frozenset[Op]]] = field(default_factory=dict)
     _nodes: dict[Value, frozenset[int]] = field(default_factory=dict)
@@ -95,6 +100,9 @@ class InPlace:
                     self._nodes[r] = self._load(r)
                 else:
                     self._nodes[r] = frozenset() if isinstance(op.definition.semantics, Literal) else self._of(op)
+                if r in self.windowed and len(self._nodes[r]) >= MOST_READ_AGAIN:
+                    self.cut.add(op)
+                    self._nodes[r] = self._load(r)
             self._count_above_turns(op)
 
     def _number(self, key: Hashable) -> int:

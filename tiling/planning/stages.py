@@ -38,6 +38,8 @@ EXPENSIVE = 8.0
 WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
 WORTH_REPEATS = 4  # times that an expensive value is repeated,
 WORTH_SAVING = 1 << 19  # and the additions' worth of time that it takes then
+LEAST_WINDOWS = 4
+_CONCATENATE = "stablehlo.concatenate"
 WORTH_STORING_USES = 8  # products that an operand's element at a place known at run time takes part in
 
 
@@ -82,7 +84,7 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
     is_placed: set[Value] = set()  # values that, computed in place, are read at places known at run time
     weight: dict[Value, float] = {}
     sources: dict[Value, dict[Value, int]] = {}  # value -> {what it loads when computed in place: bytes}
-    in_place = InPlace(program, anchors)
+    in_place = InPlace(program, anchors, _windowed(program))
     for v in program.arguments:
         sources[v] = {v: _bytes(v)}
     for op in program.ops:
@@ -95,8 +97,7 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
                 is_placed.add(r)
             semantics = op.definition.semantics
             own = scalar_function(semantics.function).cost if isinstance(semantics, Elementwise) else 0.0
-            # What is broadcast is hoisted out of the loop, so only operands of full size weigh in.
-            weight[r] = own + sum(weight.get(v, 0.0) for v in op.operands if _bytes(v) * 2 > _bytes(r))
+            weight[r] = own + _weight_of_operands(op, r, weight)
             merged: dict[Value, int] = {}
             for v in op.operands:
                 merged.update(sources.get(v, {}))
@@ -140,10 +141,43 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
                 below = below_moves(v)
                 if below.op is None or below.op in anchors:
                     continue
-                if has_anchor.get(below, False) or (below in is_placed and _uses(op, v) >= WORTH_STORING_USES):
+                placed = below in is_placed and _uses(op, v) >= WORTH_STORING_USES
+                if has_anchor.get(below, False) or placed or _is_computed_in_parts(below, weight):
                     wanted.add(below)
     stages.reverse()
     return stages
+
+
+def _weight_of_operands(op: Op, result: Value, weight: Mapping[Value, float]) -> float:
+    """What an element of an op's operands takes in place. What is broadcast is hoisted out of the loop, so only operands of full
+    size weigh in; of operands side by side an element is one of them."""
+    if op.name == _CONCATENATE:
+        return sum(weight.get(v, 0.0) * _bytes(v) for v in op.operands) / max(_bytes(result), 1)
+    return sum(weight.get(v, 0.0) for v in op.operands if _bytes(v) * 2 > _bytes(result))
+
+
+def _windowed(program: Program) -> set[Value]:
+    """Values of which slices read each element several times, at places of their own: windows that are written out."""
+    read: dict[Value, list[int]] = {}
+    for op in program.ops:
+        if op.name != "stablehlo.slice" or not _has_known_shape(op):
+            continue
+        v = op.operands[0]
+        while v.op is not None and v.op.name in ("stablehlo.pad", "stablehlo.reshape"):
+            read.setdefault(v, []).append(op.results[0].tensor.size_elems)
+            v = v.op.operands[0]
+        read.setdefault(v, []).append(op.results[0].tensor.size_elems)
+    return {
+        v for v, sizes in read.items()
+        if len(sizes) >= LEAST_WINDOWS and sum(sizes) >= 2 * v.tensor.size_elems
+        and v.op is not None and (isinstance(v.op.definition.semantics, Elementwise) or v.op.name == _CONCATENATE)
+    }  # fmt: skip
+
+
+def _is_computed_in_parts(v: Value, weight: Mapping[Value, float]) -> bool:
+    """Whether a value is more than two parts side by side that take arithmetic: a loop over all parts reads what they share once
+    (`tiling.passes.unroll_choices`), a product's operand is packed part by part."""
+    return v.op is not None and v.op.name == _CONCATENATE and len(v.op.operands) > 2 and weight.get(v, 0.0) >= 1
 
 
 def _repeats(op: Op) -> Value | None:

@@ -8,6 +8,7 @@
     a test that the program tells  ->  true or false, and what it selects (tiling.program.known_tests)
     a product only read turned ->  the product of the swapped factors (tiling.program.swap_products)
     between convolutions       ->  channels lie last (tiling.program.channels_last)
+    convolutions of 3 x 3      ->  16 products and transforms, where that pays (tiling.program.winograd)
     loops given spread scalars ->  are given the scalars (tiling.program.spread_inside)
     short loops over elements  ->  their iterations, one after the other (tiling.program.unroll_short_loops)
     tuples                     ->  their parts, also around control flow (tiling.program.untuple)
@@ -43,6 +44,7 @@ from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unroll_short_loops import times_written_out
 from tiling.program.untuple import has_tuples, part_of, without_tuples
+from tiling.program.winograd import winograd_convolutions
 
 __all__ = [
     "Program",
@@ -133,6 +135,8 @@ def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value
     if on("channels_last"):
         ordered, found = channels_last(made, found)
         made = made if ordered is made else live_ops(ordered, found)
+    if on("winograd_convolutions"):
+        made, found = winograd_convolutions(made, found)
     return Program(name, tuple(block.arguments), tuple(made), tuple(found))
 
 

@@ -1,0 +1,67 @@
+"""Loop unrolling where each iteration computes something else: one body does it all, and nothing asks whose turn it is.
+
+    for p in [0, 2]: for i: y[p, i] = a[i] - b[i] if p == 0 else (a[i] + b[i] if p == 1 else b[i] - a[i])
+    ->   for i: y[0, i] = a[i] - b[i]; y[1, i] = a[i] + b[i]; y[2, i] = b[i] - a[i]
+
+Parts of a concatenation that are computed from the same elements read them once, and share what they compute alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from hlo.access import Condition
+from indexing.expr import Const, Interval, Var
+from tiling.loops.domains.conditions import range_of
+from tiling.loops.domains.split_domain import Rewriting, points_of
+from tiling.loops.element_ir import Choose, Load, Test, all_nodes, has_runtimes
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.passes.share_equal_nodes import share_equal_nodes
+
+__all__ = ["unroll_choices"]
+
+MOST_PARTS = 40
+MOST_NODES = 600  # of all stores of an iteration, shared ones once
+LEAST_SHARED = 1.5  # nodes written out, for each that is left when equal ones are one
+
+
+def unroll_choices(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
+    """The nest without an outer loop whose iterations have computations of their own that share much; else the nest itself."""
+    if nest.folds or nest.order_is_fixed or nest.skip is not None or not nest.stores or len(nest.loops) < 2:
+        return nest
+    if any(x.kind is not LoopKind.PARALLEL for x in nest.loops) or has_runtimes([s.node for s in nest.stores]):
+        return nest
+    asked = [c for n in all_nodes(nest.each) if isinstance(n, Choose | Test) for c in n.conditions]
+    conditions = list(dict.fromkeys(asked))
+    for loop in nest.loops[:-1]:
+        if _is_whole(loop, nest.loops) and _parts(conditions, loop) == loop.extent:
+            return _unrolled(nest, loop, buffer_of, ranges)
+    return nest
+
+
+def _is_whole(loop: Loop, loops: Sequence[Loop]) -> bool:
+    """Whether a loop runs over few known places, on which no other loop depends."""
+    n, v = loop.extent, loop.variable
+    apart = not any(v in x.lower.variables or v in x.upper.variables for x in loops)
+    return loop.lower is Const(0) and loop.upper is Const(n - 1) and 2 < n <= MOST_PARTS and apart
+
+
+def _parts(conditions: Sequence[Condition], loop: Loop) -> int:
+    """Into how many parts conditions on a loop's variable cut it."""
+    places = {0, loop.extent}
+    for c in conditions:
+        first, last = range_of(c, loop.variable) or (None, None)
+        places.update(e.value for e in (first, None if last is None else last + 1) if isinstance(e, Const))
+    return len([p for p in places if 0 <= p < loop.extent])
+
+
+def _unrolled(nest: Nest, loop: Loop, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
+    rest = [x for x in nest.loops if x is not loop]
+    made = [Rewriting(p, ranges).nest(replace(nest, loops=(loop, *rest))) for p in points_of([loop])]
+    body = replace(made[0], stores=tuple(s for n in made for s in n.stores))
+    if any(x.loops != body.loops for x in made):
+        return nest
+    shared = share_equal_nodes(body, buffer_of)
+    before, after = (sum(1 for _ in all_nodes([s.node for s in n.stores])) for n in (body, shared))
+    return shared if after <= MOST_NODES and before >= LEAST_SHARED * after else nest
