@@ -7,7 +7,7 @@ gets a number, its slot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from codegen.call.fallback import op_reads
@@ -42,6 +42,7 @@ class Assembly:
             self.slot(v)
         self._results = {self._root(v) for v in plan.program.results}
         self._moved: dict[int, Copy] = {}
+        self._factors = _right_factors(plan)
         # The caller looks for results where they were at first.
         self.nodes = [*self._plan(plan), *self._moved.values()]
 
@@ -128,13 +129,14 @@ class Assembly:
         phases = fusion.schedule.phases
         sources = fusion_source(fusion, self.plan.machine.excess_precision)
         self.sources.append((fusion, sources))
+        made_once = len(phases) == 1 and all(v in self._factors for v in fusion.stages[-1].values)
         for k, (phase, made) in enumerate(zip(phases, sources, strict=True)):
             slots = tuple(self.slot(b if b.scope is Scope.SHARED else _value(b)) for b in made.buffers)
             writes = frozenset(
                 s for s, b in zip(slots, made.buffers, strict=True) if b.scope is not Scope.ARGUMENT and stores_to(phase, b)
             )
             name = fusion.name if k == len(phases) - 1 else f"{fusion.name}_pack{k}"
-            nodes.append(Compute(name, fusion, *_one_name_each(made, slots), writes, _only_moves(phase)))
+            nodes.append(Compute(name, fusion, *_one_name_each(made, slots), writes, _packs(phase, made_once)))
         return nodes
 
     def _copy(self, source: Value, target: Value) -> list[Node]:
@@ -261,17 +263,31 @@ def _written(n: Node) -> Iterable[int]:
     return (n.first, n.second) if isinstance(n, Exchange) else ()
 
 
-def _only_moves(phase: Phase) -> bool:
-    """Whether a phase puts elements of values into memory between phases, as they are, and does nothing else."""
+def _right_factors(plan: Plan) -> Set[Value]:
+    """Values side by side that products alone read, as their right factor: weights in the form that a kernel wants.
+
+    Where they come from arguments alone, they are made once for calls with the same arguments, as panels are.
+    """
+    stages = [s for step in plan.steps if isinstance(step, Fusion) for s in step.stages]
+    found = {
+        s.op.operands[1] for s in stages if s.op.name == "stablehlo.dot_general" and s.op.operands[1].op is not None
+    }
+    read = {v for op in plan.program.ops for v in op.operands[: 1 if op.name == "stablehlo.dot_general" else None]}
+    joined = {v for v in found if v.op is not None and v.op.name == "stablehlo.concatenate"}
+    return joined - read - set(plan.program.results)
+
+
+def _packs(phase: Phase, makes_factor: bool) -> bool:
+    """Whether a phase puts elements of values into memory between phases, as they are, and does nothing else; or makes a factor."""
     for step in (*phase.before, *phase.all_steps):
         if isinstance(step, Turn):
-            if step.target.buffer.scope is not Scope.SHARED:
+            if step.target.buffer.scope is not Scope.SHARED and not makes_factor:
                 return False
         elif isinstance(step, Nest):
             stores = [*step.stores, *(s for piece in step.segments for s in piece.stores)]
             if step.folds or any(piece.folds for piece in step.segments):
                 return False
-            if not all(s.buffer.scope is Scope.SHARED and _is_moved(s.node) for s in stores):
+            if not makes_factor and not all(s.buffer.scope is Scope.SHARED and _is_moved(s.node) for s in stores):
                 return False
         else:
             return False

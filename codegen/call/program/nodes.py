@@ -20,7 +20,8 @@ __all__ = ["Choice", "Compute", "Copy", "Evaluate", "Exchange", "Loop", "Node", 
 class Compute:
     """A kernel: `slots` are the memories of its source's buffers, `writes` those that it stores to.
 
-    One that only `moves` puts elements elsewhere, as they are: it packs operands of the kernels after it.
+    One that only `moves` puts elements elsewhere, as they are, or in the form that a product wants: it packs operands of the
+    kernels after it.
     """
 
     name: str
