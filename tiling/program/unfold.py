@@ -11,6 +11,8 @@
     get_dimension_size                ->  the size
     bitcast_convert to another width  ->  shifts (tiling.program.bitcasts)
     rng_bit_generator state           ->  the generator's arithmetic on counters (tiling.program.random_bits)
+    dynamic_slice of all of x         ->  x, wherever it begins
+    dynamic_update_slice of all of x  ->  the update
     dot_general that contracts nothing -> 0 + x y
     fft                               ->  itself with tables of roots (tiling.routines.fourier)
 
@@ -225,7 +227,18 @@ def _batch_norm_grad(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[
     return [n("multiply", n.spread(factor), rest), grad_scale, grad_offset]
 
 
+def _dynamic_slice(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """A slice that begins where it fits is all of the operand, if it is as large."""
+    return [operands[0]] if operands[0].type == op.results[0].type else None
+
+
+def _dynamic_update_slice(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    return [operands[1]] if operands[1].type == op.results[0].type else None
+
+
 UNFOLDED: dict[str, Unfold] = {
+    "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.dynamic_update_slice": _dynamic_update_slice,
     "stablehlo.map": _map,
     "stablehlo.scatter": _scatter,
     "stablehlo.select_and_scatter": _select_and_scatter,

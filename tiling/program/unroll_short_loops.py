@@ -4,7 +4,7 @@
 
 A loop keeps its state in memory from one iteration to the next. Where the body of a short loop computes every element of a large
 tensor from the same element of others (the rounds of a generator of random numbers), all iterations written out are one
-expression, which any kernel computes where it is read.
+expression, which any kernel computes where it is read. A loop that runs once (`jax.lax.map` over a batch of one) is its body.
 """
 
 from __future__ import annotations
@@ -70,9 +70,13 @@ def times_written_out(op: Op, start: Sequence[Value], called: Callable[[Op], Blo
     `called` gives the body of the function that an op stands for, None for other ops.
     """
     cond, body = op.regions
-    if not any(_is_large(a) and r is not a for a, r in zip(body.arguments, body.results, strict=True)):
+    if not body.arguments:
         return 0
     times = trips(start, (cond.arguments, cond.results[0]), (body.arguments, body.results))
+    if times == 1:
+        return 1
+    if not any(_is_large(a) and r is not a for a, r in zip(body.arguments, body.results, strict=True)):
+        return 0
     if times is None or not 1 <= times <= MOST_TIMES:
         return 0
     functions = 0
