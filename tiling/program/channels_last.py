@@ -25,6 +25,7 @@ from hlo.clone import captured_values, clone_block
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, definition
 from hlo.types import ElementType, TensorType, Type
+from tiling.program.keep_apart import keep_apart, parts_of
 
 __all__ = ["Order", "channels_last"]
 
@@ -54,6 +55,7 @@ def channels_last(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Sequence
 
     Arguments and results keep their order.
     """
+    ops, results = keep_apart(ops, results)
     orders = _chosen(ops, results) if any(op.name == _CONVOLUTION for op in ops) else {}
     if not orders:
         return ops, results
@@ -112,7 +114,22 @@ def _after(op: Op, order: Order) -> Order | None:
     if op.name == _TRANSPOSE:
         permutation = tuple(op.attr("permutation"))
         return tuple(permutation.index(d) for d in order)
-    return None
+    return _through_reshape(op, order) if op.name == _RESHAPE else None
+
+
+def _through_reshape(op: Op, order: Order) -> Order | None:
+    """The order of dimensions that are parts of the operand's, or made of parts that lie side by side; None for other shapes."""
+    before, after = op.operands[0].shape, op.results[0].shape
+    split = parts_of(before, after)
+    if split is not None:
+        return tuple(p for d in order for p in split[d])
+    merged = parts_of(after, before)
+    if merged is None:
+        return None
+    places = [[order.index(p) for p in group] for group in merged]
+    if any(not at or at != list(range(at[0], at[0] + len(at))) for at in places):
+        return None
+    return tuple(sorted(range(len(merged)), key=places.__getitem__))
 
 
 class _Components:

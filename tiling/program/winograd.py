@@ -26,7 +26,9 @@ from hlo.types import TensorType
 
 __all__ = ["winograd_convolutions"]
 
-LEAST_FLOPS_A_BYTE = 6.0  # that are spared for each byte that is moved for it: what processors compute while they move one
+LEAST_FLOPS_A_BYTE = 4.5  # that are spared for each byte that is moved for it, by far fewer where tiles of all steps are one kernel
+LEAST_OF_ODD = 8.0  # where features fill no two vectors, so that products of few rows are slower than the window's sum
+WHOLE_FEATURES = 32
 LEAST_CHANNELS = 16
 
 Rows = Sequence[Value]
@@ -102,7 +104,8 @@ def _sizes(op: Op) -> _Sizes | None:
     )  # fmt: skip
     if min(sizes.channels, sizes.features) < LEAST_CHANNELS or not made.tensor.size_elems:
         return None
-    return sizes if sizes.spared_flops >= LEAST_FLOPS_A_BYTE * sizes.moved_bytes else None
+    least = LEAST_OF_ODD if sizes.features % WHOLE_FEATURES else LEAST_FLOPS_A_BYTE
+    return sizes if sizes.spared_flops >= least * sizes.moved_bytes else None
 
 
 def _all(op: Op, name: str) -> Sequence[int]:
