@@ -183,7 +183,8 @@ PIPELINE = (
     ),
     Pass(
         "unroll_choices", LOOPS, LOOPS, unroll_choices, True,
-        "parts of a concatenation that share much are one body, which reads once; nest by nest, so that the cost knows", within="lower",
+        "parts of a concatenation that share much are one body, which reads once; nest by nest, so that costs know",
+        within="lower",
     ),
     Pass(
         "online_form", FUSIONS, LOOPS, None, True,

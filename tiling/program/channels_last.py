@@ -6,7 +6,8 @@ A convolution reads and writes any order of dimensions, which its dimension numb
 columns of a product whose rows are the pixels, whatever the image's width; what is between (norms, activations, pooling,
 depthwise windows) has one vector of channels after the other and no borders inside of a vector.
 
-The order goes on through every op that does the same for each element, or names its dimensions. Such values are one component,
+The order goes on through every op that does the same for each element, or names its dimensions, and through reshapes that cut or
+put together a dimension (`tiling.program.keep_apart` sees to it that they do no more). Such values are one component,
 and have it all or not: not where what is transposed for it (arguments, results, what other ops read) is more than half of what
 convolutions write and read. Sums of products follow from the order of a window's dimensions, so what is decided follows from the
 program's shapes alone.
@@ -55,14 +56,16 @@ def channels_last(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Sequence
 
     Arguments and results keep their order.
     """
-    ops, results = keep_apart(ops, results)
-    orders = _chosen(ops, results) if any(op.name == _CONVOLUTION for op in ops) else {}
+    if not any(op.name == _CONVOLUTION for op in ops):
+        return ops, results
+    apart, found = keep_apart(ops, results)
+    orders = _chosen(apart, found)
     if not orders:
         return ops, results
     rewriting = _Rewriting(orders)
-    for op in ops:
+    for op in apart:
         rewriting.append(op)
-    return rewriting.made, [rewriting.as_it_was(v) for v in results]
+    return rewriting.made, [rewriting.as_it_was(v) for v in found]
 
 
 # ---------------------------------------------------------------- which order goes where

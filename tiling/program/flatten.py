@@ -131,6 +131,8 @@ def _switches() -> Callable[[str], bool]:
 
 def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value], on: Callable[[str], bool]) -> Program:
     live = live_ops(ops, results)
+    made: Sequence[Op]
+    found: Sequence[Value]
     made, found = turn_products(live, results) if on("swap_products") else (live, results)
     if on("channels_last"):
         ordered, found = channels_last(made, found)

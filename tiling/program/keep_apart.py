@@ -79,7 +79,7 @@ def _common(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, eq=False)
 class _Apart:
-    """A value with its dimensions apart, the groups that are its own dimensions, and the image's dimensions that are not channels."""
+    """A value with its dimensions apart, the groups that are its own dimensions, rows and columns, and the image's shape."""
 
     value: Value
     groups: Groups
@@ -88,7 +88,7 @@ class _Apart:
 
 
 def keep_apart(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Sequence[Op], Sequence[Value]]:
-    """Ops in dependency order and results, without merged dimensions between what convolutions make and what is an image again."""
+    """Ops in dependency order and results, without merged dimensions between what convolutions make and the next image."""
     if not any(op.name == _RESHAPE for op in ops) or not any(_has_channels_first(op) for op in ops):
         return ops, results
     rewriting = _Rewriting()
@@ -203,8 +203,8 @@ class _Rewriting:
         t, op = TensorType(fine, v.tensor.element), v.op
         if op is not None and op.name == _BROADCAST and v not in self.apart:
             given = op.operands[0]
-            kept = [(n, d) for n, d in zip(given.shape, op.attr("broadcast_dimensions"), strict=True) if n != 1 or v.shape[d] == 1]
-            places = [p for _, d in kept for p in at.groups[d]]
+            spread = zip(given.shape, op.attr("broadcast_dimensions"), strict=True)
+            places = [p for n, d in spread if n != 1 or v.shape[d] == 1 for p in at.groups[d]]
             small = self._reshaped(self.own(given), TensorType(tuple(fine[p] for p in places), t.element))
             return self._emit(_BROADCAST, (small,), {"broadcast_dimensions": tuple(places)}, t, op)
         if op is not None and isinstance(op.definition.semantics, Literal):

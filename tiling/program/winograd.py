@@ -26,7 +26,7 @@ from hlo.types import TensorType
 
 __all__ = ["winograd_convolutions"]
 
-LEAST_FLOPS_A_BYTE = 4.5  # that are spared for each byte that is moved for it, by far fewer where tiles of all steps are one kernel
+LEAST_FLOPS_A_BYTE = 4.5  # spared for each byte that is moved for it, of which there are fewer where all steps are one kernel
 LEAST_OF_ODD = 8.0  # where features fill no two vectors, so that products of few rows are slower than the window's sum
 WHOLE_FEATURES = 32
 LEAST_CHANNELS = 16
@@ -156,8 +156,8 @@ class _Transforms:
             return self("slice", around, start_indices=(0, i, j, 0), limit_indices=limits, strides=(1, 2, 2, 1))
 
         def each(d: Rows) -> Rows:
-            minus, plus = (lambda a, b: self("subtract", a, b)), (lambda a, b: self("add", a, b))
-            return [minus(d[0], d[2]), plus(d[1], d[2]), minus(d[2], d[1]), minus(d[1], d[3])]
+            pairs = (("subtract", 0, 2), ("add", 1, 2), ("subtract", 2, 1), ("subtract", 1, 3))
+            return [self(word, d[a], d[b]) for word, a, b in pairs]
 
         return self.stacked(_twice([[part(i, j) for j in range(4)] for i in range(4)], each))
 
@@ -190,9 +190,7 @@ class _Transforms:
         tiles = (s.images, *s.tiles, s.features)
 
         def part(k: int) -> Value:
-            found = self(
-                "slice", m, start_indices=(k, 0, 0, 0, 0), limit_indices=(k + 1, *tiles), strides=(1, 1, 1, 1, 1)
-            )
+            found = self("slice", m, start_indices=(k, 0, 0, 0, 0), limit_indices=(k + 1, *tiles), strides=(1, 1, 1, 1, 1))
             return self.b.reshape(found, (s.images, s.tiles[0], 1, s.tiles[1], 1, s.features))
 
         def each(v: Rows) -> Rows:

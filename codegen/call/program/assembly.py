@@ -278,7 +278,7 @@ def _right_factors(plan: Plan) -> Set[Value]:
 
 
 def _packs(phase: Phase, makes_factor: bool) -> bool:
-    """Whether a phase puts elements of values into memory between phases, as they are, and does nothing else; or makes a factor."""
+    """Whether a phase only puts elements of values into memory between phases, as they are; or makes a product's factor."""
     for step in (*phase.before, *phase.all_steps):
         if isinstance(step, Turn):
             if step.target.buffer.scope is not Scope.SHARED and not makes_factor:

@@ -200,6 +200,28 @@ CONVOLUTIONS = f"""
   return %s : tensor<1x16xf32>"""
 
 
+WINDOW = """
+  %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]]}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x24x24x64xf32>, tensor<3x3x64x64xf32>) -> tensor<1x24x24x64xf32>
+  return %0 : tensor<1x24x24x64xf32>"""
+
+PART = "(tensor<64x64xf32>) -> tensor<1x64x64xf32>"
+
+FOUR_PARTS = f"""
+  %s = stablehlo.add %x, %y : tensor<64x64xf32>
+  %d = stablehlo.subtract %x, %y : tensor<64x64xf32>
+  %p = stablehlo.multiply %s, %d : tensor<64x64xf32>
+  %q = stablehlo.multiply %p, %s : tensor<64x64xf32>
+  %0 = stablehlo.broadcast_in_dim %s, dims = [1, 2] : {PART}
+  %1 = stablehlo.broadcast_in_dim %d, dims = [1, 2] : {PART}
+  %2 = stablehlo.broadcast_in_dim %p, dims = [1, 2] : {PART}
+  %3 = stablehlo.broadcast_in_dim %q, dims = [1, 2] : {PART}
+  %c = stablehlo.concatenate %0, %1, %2, %3, dim = 0 : (tensor<1x64x64xf32>, tensor<1x64x64xf32>, tensor<1x64x64xf32>,
+       tensor<1x64x64xf32>) -> tensor<4x64x64xf32>
+  return %c : tensor<4x64x64xf32>"""
+
+
 def masked() -> hlo.Module:
     return hlo.parse(attention("causal", "select", "0xFF800000", 256, 256, d=64, heads=1))
 
@@ -223,6 +245,9 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "channels_last": text(
         "%x: tensor<1x3x9x9xf32>, %v: tensor<16x3x3x3xf32>, %w: tensor<16x16x3x3xf32>", "tensor<1x16xf32>", CONVOLUTIONS
     ),
+    "winograd_convolutions": text(
+        "%x: tensor<1x24x24x64xf32>, %w: tensor<3x3x64x64xf32>", "tensor<1x24x24x64xf32>", WINDOW
+    ),
     "run_in_strips": text(
         "%x: tensor<512x96xf32>, %w: tensor<96x8192xf32>", "(tensor<512x96xf32>, tensor<96x8192xf32>)", STRIPS
     ),
@@ -232,6 +257,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "lower": file("softmax"),
     "bound_by_masks": masked,
     "tighten_bounds": file("cumulative_sum"),
+    "unroll_choices": text("%x: tensor<64x64xf32>, %y: tensor<64x64xf32>", "tensor<4x64x64xf32>", FOUR_PARTS),
     "online_form": lambda: hlo.parse(attention("none", "additive", "-1.0e9", 16, 65536, heads=1)),
     "merge_nests": text("%x: tensor<64x128xf32>", "tensor<64x128xf32>", SOFTMAX),
     "turn_tiles": text("%x: tensor<96x64xf32>, %y: tensor<64x96xf32>", "tensor<96x64xf32>", ACROSS),

@@ -17,6 +17,7 @@ from tests.goldens.prints import MACHINES
 from tiling.passing import without
 from tiling.program.as_module import as_module
 from tiling.program.flatten import Program, flatten
+from tiling.program.keep_apart import parts_of
 
 Shape = tuple[int, ...]
 
@@ -176,13 +177,13 @@ def from_and_to_memory() -> hlo.Module:
     return t.module(t.convolution(t.each("tanh", t.convolution("%x", "%v")), "%w"))
 
 
-def regrouped() -> hlo.Module:
-    """Channels are taken apart after each convolution, as a normalisation of groups does."""
+def merged_for_good() -> hlo.Module:
+    """What convolutions make is a matrix for all others, whose rows are channels."""
     t = Text(x=(1, 3, 9, 9), v=(16, 3, 3, 3), w=(16, 16, 3, 3))
     a = t.convolution("%x", "%v")
-    a = t.add("stablehlo.reshape @", [t.each("tanh", t.add("stablehlo.reshape @", [a], (1, 4, 4 * 81)))], (1, 16, 9, 9))
-    b = t.convolution(a, "%w")
-    return t.module(t.each("tanh", t.add("stablehlo.reshape @", [b], (1, 4, 4 * 81))))
+    b = t.convolution(t.each("tanh", a), "%w")
+    c = t.add("stablehlo.reshape @", [b], (16, 81))
+    return t.module(t.each("tanh", c), t.each("abs", a))
 
 
 def of_few_channels() -> hlo.Module:
@@ -190,10 +191,53 @@ def of_few_channels() -> hlo.Module:
     return t.module(t.sums(t.convolution(t.convolution("%x", "%v"), "%w"), [2, 3]))
 
 
-@pytest.mark.parametrize("make", [alone, from_and_to_memory, regrouped, of_few_channels])
+@pytest.mark.parametrize("make", [alone, from_and_to_memory, merged_for_good, of_few_channels])
 def test_where_too_much_would_be_transposed_a_program_is_left_alone(make: Callable[[], hlo.Module]) -> None:
     plain, program = programs(make())
     assert str(as_module(plain, make())) == str(as_module(program, make()))
+
+
+def grouped(t: Text, a: str, groups: int) -> str:
+    """A normalisation of groups, whose channels are merged with rows and columns for it and become an image again."""
+    b, c, h, w = t.shapes[a]
+    rows = t.add("stablehlo.reshape @", [a], (b, groups, c // groups * h * w))
+    sums = t.sums(rows, [2])
+    mean = t.add("stablehlo.broadcast_in_dim @, dims = [0, 1]", [sums], t.shapes[rows])
+    return t.add("stablehlo.reshape @", [t.each("subtract", rows, mean)], t.shapes[a])
+
+
+@pytest.mark.parametrize("images", [1, 2])
+def test_channels_go_on_through_a_normalisation_of_groups(images: int) -> None:
+    t = Text(x=(images, 3, 9, 8), v=(16, 3, 3, 3), w=(16, 16, 3, 3))
+    a = grouped(t, t.convolution("%x", "%v"), 4)
+    b = grouped(t, t.convolution(t.each("abs", a), "%w"), 8)
+    module = t.module(t.sums(b, [2, 3]))
+    _, program = programs(module)
+    assert transposed(program) == 0
+    convolutions = [op for op in program.ops if op.name == "stablehlo.convolution"]
+    assert [op.attr("dimension_numbers").output_feature for op in convolutions] == [3, 3]
+    assert agrees(module, program, integers(module))
+    sums = [op for op in program.ops if op.name == "stablehlo.reduce"]
+    assert [len(op.attr("dimensions")) for op in sums[:2]] == [2, 1]  # of each channel, all of which are side by side; of a group
+    plan = tiling.plan(module, machine=MACHINES["avx2"], supports=supports)
+    assert tiling.prove(plan).holds
+    (found,), (expected,) = codegen.compile(plan)(*integers(module)), interp.evaluate(module, *integers(module))
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fine", "groups"),
+    [
+        ((1, 32, 4, 5), (1, 8, 4, 4, 5), ((0,), (1, 2), (3,), (4,))),
+        ((8, 80), (1, 8, 4, 4, 5), ((0, 1), (2, 3, 4))),
+        ((8, 10), (1, 8, 4, 5), None),
+        ((1, 1), (1,), ((0,), ())),
+        ((6,), (6, 1, 1), ((0, 1, 2),)),
+        ((6,), (4, 2), None),
+    ],
+)
+def test_dimensions_and_their_parts(shape: Shape, fine: Shape, groups: tuple[tuple[int, ...], ...] | None) -> None:
+    assert parts_of(shape, fine) == groups
 
 
 def drawn(seed: int) -> hlo.Module:
@@ -224,7 +268,7 @@ def drawn(seed: int) -> hlo.Module:
         return t.add("stablehlo.reshape @", [a], shape)
 
     steps: list[Callable[[str], str]] = [
-        turned, padded, side_by_side, flat,
+        turned, padded, side_by_side, flat, lambda a: grouped(t, a, 4),
         lambda a: t.add("stablehlo.reverse @, dims = [1, 2]", [a], t.shapes[a]),
         lambda a: t.each("add", a, t.spread("%s", t.shapes[a])),
         lambda a: t.each("maximum", a, "%y"),

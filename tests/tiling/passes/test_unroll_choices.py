@@ -1,0 +1,73 @@
+"""Parts of a concatenation that are computed from the same elements: one body that does all of them, where they share enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import codegen
+import hlo
+import interp
+import tiling
+from tests.goldens.prints import MACHINES
+from tests.tiling.passes.pass_programs import EXAMPLES
+from tiling.loops.element_ir import Choose, all_nodes
+from tiling.loops.ir import Nest
+from tiling.passing import without
+
+
+def stacked(*bodies: str, count: int = 64) -> hlo.Module:
+    """Values of x and y (`count` x 64) side by side along a new dimension."""
+    t, n = f"tensor<{count}x64xf32>", len(bodies)
+    lines = [f"%v{k} = {body} : {t}" for k, body in enumerate(bodies)]
+    lines += [f"%p{k} = stablehlo.broadcast_in_dim %v{k}, dims = [1, 2] : ({t}) -> tensor<1x{count}x64xf32>" for k in range(n)]
+    parts, types = ", ".join(f"%p{k}" for k in range(n)), ", ".join([f"tensor<1x{count}x64xf32>"] * n)
+    made = f"tensor<{n}x{count}x64xf32>"
+    body = "\n".join(lines)
+    return hlo.parse(f"""func.func @main(%x: {t}, %y: {t}) -> {made} {{
+      {body}
+      %c = stablehlo.concatenate {parts}, dim = 0 : ({types}) -> {made}
+      return %c : {made} }}""")
+
+
+SHARING = [f"stablehlo.{op} {a}, {b}" for op in ("add", "subtract", "multiply") for a, b in (("%x", "%y"), ("%y", "%x"))]
+
+
+def nests(plan: tiling.Plan) -> list[Nest]:
+    return [s for f in plan.fusions for s in f.schedule.main.steps if isinstance(s, Nest)]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_all_parts_are_one_body(machine: str) -> None:
+    module = stacked(*SHARING)
+    plan = tiling.plan(module, machine=MACHINES[machine])
+    (nest,) = nests(plan)
+    assert len(nest.stores) == 6 and not [n for n in all_nodes(nest.each) if isinstance(n, Choose)]
+    assert tiling.prove(plan).holds
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2)]
+    (found,), (expected,) = codegen.compile(plan)(*arrays), interp.evaluate(module, *arrays)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_the_cost_knows_that_elements_are_read_once() -> None:
+    module = stacked(*SHARING, count=4096)
+    (fusion,) = tiling.plan(module, machine=MACHINES["avx2"]).fusions
+    with without("unroll_choices"):
+        (plain,) = tiling.plan(module, machine=MACHINES["avx2"]).fusions
+    assert fusion.estimate.arithmetic_seconds < plain.estimate.arithmetic_seconds
+
+
+def test_parts_that_share_nothing_stay_a_loop() -> None:
+    module = stacked("stablehlo.negate %x", "stablehlo.negate %y", "stablehlo.cosine %x")
+    found = nests(tiling.plan(module, machine=MACHINES["avx2"]))
+    assert max(len(n.stores) for n in found) < 3
+
+
+def test_without_the_pass_results_are_the_same() -> None:
+    module = EXAMPLES["unroll_choices"]()
+    arrays = [np.arange(64 * 64, dtype=np.float32).reshape(64, 64) % 7 - k for k in range(2)]
+    (expected,) = codegen.compile(module)(*arrays)
+    with without("unroll_choices"):
+        (found,) = codegen.compile(tiling.plan(module))(*arrays)
+    np.testing.assert_array_equal(found, expected)
