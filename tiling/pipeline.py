@@ -37,19 +37,20 @@ from tiling.passes.share_equal_nodes import share_equal_nodes
 from tiling.passes.split_borders import inside_and_edges
 from tiling.passes.split_fold import split_fold
 from tiling.passes.split_innermost import cut_at_masks, split_innermost
-from tiling.passes.split_residues import take_turns
 from tiling.passes.tighten_bounds import tighten
 from tiling.passes.turn_short_rows import turn_short_rows
 from tiling.passes.turn_tiles import turned
-from tiling.passes.unroll_choices import unroll_choices
+from tiling.passes.unrolling.split_residues import take_turns
+from tiling.passes.unrolling.unroll_choices import unroll_choices
+from tiling.passes.unrolling.write_out_sums import write_out_sums
 from tiling.passes.wide_sums import wide_sums
-from tiling.passes.write_out_sums import write_out_sums
 from tiling.passing import Pass, runs, skipped
 from tiling.program.bitcasts import bitcast_convert
-from tiling.program.channels_last import channels_last
 from tiling.program.expand import expansion
 from tiling.program.flatten import flatten
 from tiling.program.fourier_halves import fourier
+from tiling.program.images.channels_last import channels_last
+from tiling.program.images.winograd import winograd_convolutions
 from tiling.program.in_place_updates import mark_updates
 from tiling.program.promotion import promoted
 from tiling.program.random_bits import random_bits
@@ -59,7 +60,6 @@ from tiling.program.swap_products import turn_products
 from tiling.program.unfold import UNFOLDED
 from tiling.program.unroll_short_loops import times_written_out
 from tiling.program.untuple import without_tuples
-from tiling.program.winograd import winograd_convolutions
 
 __all__ = ["PIPELINE", "Surroundings", "check_settings", "finished", "lowered", "observed"]
 

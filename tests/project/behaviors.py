@@ -75,13 +75,14 @@ BEHAVIORS = (
         (
             "tiling/loops/domains/split_domain.py", "tiling/loops/domains/conditions.py: -translated",
             "tiling/passes/split_innermost.py: -_makes_few_parts", "tiling/passes/split_borders.py: -_steps_over",
-            "tiling/passes/split_residues.py: -_side_by_side", "tiling/loops/nest.py: Segment", "tiling/loops/affine.py: when",
+            "tiling/passes/unrolling/split_residues.py: -_side_by_side", "tiling/loops/nest.py: Segment",
+            "tiling/loops/affine.py: when",
             "tiling/passes/tighten_bounds.py: _bounded, _is_cut_along_rows", "tiling/contract/residues.py: _points, _Part",
             "tiling/loops/domains/positions.py: _stays_inside",
         ),
         (
             "tiling/loops/domains/inside.py", "tiling/passes/split_innermost.py: _makes_few_parts",
-            "tiling/passes/split_borders.py: _steps_over", "tiling/passes/split_residues.py: _side_by_side",
+            "tiling/passes/split_borders.py: _steps_over", "tiling/passes/unrolling/split_residues.py: _side_by_side",
         ),
         "proofs of bounds under conditions; operands side by side, a loop each; windows whose rows an edge cuts",
     ),
@@ -203,14 +204,14 @@ BEHAVIORS = (
         ),
         (
             "tiling/passes/prefetch_rows.py: -prefetch_rows_of_updates", "tiling/passes/read_rows_again.py",
-            "tiling/passes/write_out_sums.py: -is_window_over_an_edge", "tiling/passes/collapse_loops.py",
+            "tiling/passes/unrolling/write_out_sums.py: -is_window_over_an_edge", "tiling/passes/collapse_loops.py",
             "tiling/passes/order_loops.py", "tiling/passes/merge_nests.py: -Skipping, -merged",
             "codegen/source/values.py: ValueWriter._prefetch",
             "codegen/source/nest.py: NestEmitter._second_look, NestEmitter._again",
         ),
         (
             "tiling/loops/marks.py", "tiling/passes/prefetch_rows.py: prefetch_rows_of_updates",
-            "tiling/passes/write_out_sums.py: is_window_over_an_edge", "tiling/passes/each_nest.py",
+            "tiling/passes/unrolling/write_out_sums.py: is_window_over_an_edge", "tiling/passes/each_nest.py",
             "tiling/passes/merge_nests.py: Skipping, merged",  # the pass's walk over a schedule; the rest is what was done then
         ),
         "rewrites as passes that are printed, left out, proved and weighed from maps; rules of marks; prefetches of updates",

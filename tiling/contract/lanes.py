@@ -8,7 +8,7 @@ edges many windows reach, a tile is made with its padding as zeros; a large one 
 Of small groups, too narrow for a register block, the tile has each channel once for each column of its group:
 
     out[i, n] = sum over k, r of image[i, k, n // size * size + r] * kernel[k, r, n]
-The products of an element are then written out (`tiling.passes.write_out_sums`).
+The products of an element are then written out (`tiling.passes.unrolling.write_out_sums`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tiling.loops.element_ir import Choose, Load, Node, Renamer, all_nodes, has_
 from tiling.loops.ir import Buffer, FoldStep, Loop, Nest, Phase, Scope, Step
 from tiling.loops.staging import row_major, stage_into
 from tiling.loops.variables import counted
-from tiling.passes.write_out_sums import MOST_OF_WINDOW, MOST_SIDE_BY_SIDE
+from tiling.passes.unrolling.write_out_sums import MOST_OF_WINDOW, MOST_SIDE_BY_SIDE
 
 __all__ = ["lower_lanes"]
 

@@ -31,7 +31,7 @@ from tiling.lower.task_order import in_order
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
 from tiling.passes.tighten_bounds import tighten
-from tiling.passes.unroll_choices import unroll_choices
+from tiling.passes.unrolling.unroll_choices import unroll_choices
 from tiling.passing import runs
 from tiling.pipeline import Surroundings, lowered
 from tiling.routines.table import routine_of

@@ -32,7 +32,7 @@ from tiling.loops.names import Names
 from tiling.loops.variables import counted
 from tiling.lower.member import Member
 from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Knowledge, Reading, Sheet, inputs_of
-from tiling.passes.write_out_sums import is_window_over_an_edge
+from tiling.passes.unrolling.write_out_sums import is_window_over_an_edge
 from tiling.passing import runs
 
 __all__ = ["Masks", "Note", "find_limits", "may_be_masked"]

@@ -34,7 +34,7 @@ CONTRACTION_NODES = 16
 """A contraction compiles about as long as this many operations of an element."""
 
 
-MOST_TURNS = 4  # of what `tiling.passes.split_residues` writes out
+MOST_TURNS = 4  # of what `tiling.passes.unrolling.split_residues` writes out
 MOST_ABOVE_TURNS = 16
 """Functions of an element that are written out once for each turn; more of them read the turns' results from memory."""
 LEAST_TURNS_ELEMS = 1 << 12

@@ -176,7 +176,7 @@ def _windowed(program: Program) -> set[Value]:
 
 def _is_computed_in_parts(v: Value, weight: Mapping[Value, float]) -> bool:
     """Whether a value is more than two parts side by side that take arithmetic: a loop over all parts reads what they share once
-    (`tiling.passes.unroll_choices`), a product's operand is packed part by part."""
+    (`tiling.passes.unrolling.unroll_choices`), a product's operand is packed part by part."""
     return v.op is not None and v.op.name == _CONCATENATE and len(v.op.operands) > 2 and weight.get(v, 0.0) >= 1
 
 

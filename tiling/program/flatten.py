@@ -7,8 +7,8 @@
     results without elements   ->  empty constants
     a test that the program tells  ->  true or false, and what it selects (tiling.program.known_tests)
     a product only read turned ->  the product of the swapped factors (tiling.program.swap_products)
-    between convolutions       ->  channels lie last (tiling.program.channels_last)
-    convolutions of 3 x 3      ->  16 products and transforms, where that pays (tiling.program.winograd)
+    between convolutions       ->  channels lie last (tiling.program.images.channels_last)
+    convolutions of 3 x 3      ->  16 products and transforms, where that pays (tiling.program.images.winograd)
     loops given spread scalars ->  are given the scalars (tiling.program.spread_inside)
     short loops over elements  ->  their iterations, one after the other (tiling.program.unroll_short_loops)
     tuples                     ->  their parts, also around control flow (tiling.program.untuple)
@@ -36,15 +36,15 @@ from hlo.module import Block, DenseArray, Module, Op, Value, walk
 from hlo.registry import Generate, Literal, Structure, definition
 from hlo.types import ElementType, TensorType, with_layout
 from tiling.passing import runs
-from tiling.program.channels_last import channels_last
 from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
+from tiling.program.images.channels_last import channels_last
+from tiling.program.images.winograd import winograd_convolutions
 from tiling.program.known_tests import known_result, splat
 from tiling.program.promotion import factors_as_bytes
 from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unroll_short_loops import times_written_out
 from tiling.program.untuple import has_tuples, part_of, without_tuples
-from tiling.program.winograd import winograd_convolutions
 
 __all__ = [
     "Program",

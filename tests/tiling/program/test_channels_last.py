@@ -17,7 +17,7 @@ from tests.goldens.prints import MACHINES
 from tiling.passing import without
 from tiling.program.as_module import as_module
 from tiling.program.flatten import Program, flatten
-from tiling.program.keep_apart import parts_of
+from tiling.program.images.keep_apart import parts_of
 
 Shape = tuple[int, ...]
 

@@ -4,7 +4,7 @@
     ->  reshape [n, 32, h, w] -> [n, 8, 4, h, w];  reduce over 3, 4, then 2;  y - mean;  reshape -> [n, 32, h, w]
 
 Groups of channels are normalised so. Their elements lie together where channels lie first, but nowhere else: a merged dimension
-has no other order, and what convolutions write and read around it would be transposed (`tiling.program.channels_last`).
+has no other order, and what convolutions write and read around it would be transposed (`tiling.program.images.channels_last`).
 """
 
 from __future__ import annotations

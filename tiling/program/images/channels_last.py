@@ -7,7 +7,7 @@ columns of a product whose rows are the pixels, whatever the image's width; what
 depthwise windows) has one vector of channels after the other and no borders inside of a vector.
 
 The order goes on through every op that does the same for each element, or names its dimensions, and through reshapes that cut or
-put together a dimension (`tiling.program.keep_apart` sees to it that they do no more). Such values are one component,
+put together a dimension (`tiling.program.images.keep_apart` sees to it that they do no more). Such values are one component,
 and have it all or not: not where what is transposed for it (arguments, results, what other ops read) is more than half of what
 convolutions write and read. Sums of products follow from the order of a window's dimensions, so what is decided follows from the
 program's shapes alone.
@@ -26,7 +26,7 @@ from hlo.clone import captured_values, clone_block
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, definition
 from hlo.types import ElementType, TensorType, Type
-from tiling.program.keep_apart import keep_apart, parts_of
+from tiling.program.images.keep_apart import keep_apart, parts_of
 
 __all__ = ["Order", "channels_last"]
 

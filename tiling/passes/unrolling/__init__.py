@@ -1,0 +1,1 @@
+"""Loops that are written out: short sums, iterations that take turns, iterations that each compute something else."""
