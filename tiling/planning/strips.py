@@ -169,7 +169,7 @@ def _kept(made: Plan, plain: Program) -> Iterator[tuple[int, Value]]:
 
 def _large(made: Plan, plain: Program) -> list[tuple[int, Value]]:
     """The large ones of them, the largest first."""
-    large = [(k, v) for k, v in _kept(made, plain) if v.tensor.size_bytes * LARGE > made.machine.l3_bytes]
+    large = [(k, v) for k, v in _kept(made, plain) if v.tensor.size_bytes * LARGE > made.machine.l3_bytes and not _is_tiled(v)]
     return sorted(large, key=lambda x: -x[1].tensor.size_bytes)
 
 
@@ -241,6 +241,15 @@ def _figures(strips: Strips, kept: frozenset[Value], machine: Machine) -> _Figur
         seconds -= 2 * vanishing / machine.memory_bytes_per_second
     flops = sum(2.0 * op.results[0].tensor.size_elems * _terms(op) / machine.peak_flops(_item(op)) for op in products)
     return _Figures(strips, vanishing, again, seconds, flops / machine.cores)
+
+
+def _is_tiled(v: Value) -> bool:
+    """Whether a value is side by side what each product of a batch reads, of windows (`tiling.program.images.winograd`), or is
+    these products: tiles of all of them together are rows of an image, and strips of it would read these windows again."""
+    op = v.op
+    if op is not None and op.name == "stablehlo.dot_general":
+        op = op.operands[0].op
+    return op is not None and op.name == "stablehlo.concatenate" and len(op.operands) > 2
 
 
 def _is_product(op: Op) -> bool:

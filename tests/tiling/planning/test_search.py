@@ -14,10 +14,11 @@ from tiling.planning import forms, search
 
 MACHINE = Machine(cores=4, vector_bytes=32, vector_registers=16)
 MOST_SKETCHES = 20  # of a convolution with its bias and maximum, on average: the grid alone has up to 270 sizes
+MOST_OF_TRANSFORMED = 160  # of one with its transforms, which are four stages that may be joined
 WITHIN = 1.02
 
 
-def convolutions(layers: int) -> hlo.Module:
+def convolutions(layers: int, precision: str = "HIGHEST") -> hlo.Module:
     """Layers of 3 x 3 convolutions, each with a bias and a maximum, of ever smaller images with ever more channels."""
     size, channels = 64, 16
     lines = ["%z = stablehlo.constant dense<0.0> : tensor<f32>"]
@@ -29,7 +30,8 @@ def convolutions(layers: int) -> hlo.Module:
         arguments += [f"%w{k}: {weights}", f"%b{k}: tensor<{more}xf32>"]
         lines += [
             f"%c{k} = stablehlo.convolution({x}, %w{k}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{}}"
-            f" {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({here}, {weights}) -> {there}",
+            f" {{batch_group_count = 1 : i64, feature_group_count = 1 : i64, precision_config = [#stablehlo<precision {precision}>,"
+            f" #stablehlo<precision {precision}>]}} : ({here}, {weights}) -> {there}",
             f"%d{k} = stablehlo.broadcast_in_dim %b{k}, dims = [3] : (tensor<{more}xf32>) -> {there}",
             f"%a{k} = stablehlo.add %c{k}, %d{k} : {there}",
             f"%e{k} = stablehlo.broadcast_in_dim %z, dims = [] : (tensor<f32>) -> {there}",
@@ -65,6 +67,9 @@ def test_few_tiles_of_a_stack_of_convolutions_are_weighed(monkeypatch: pytest.Mo
     plan = tiling.plan(convolutions(layers), machine=MACHINE)
     assert len(plan.fusions) >= 2
     assert 0 < weighed[0] <= MOST_SKETCHES * layers
+    weighed[0] = 0
+    tiling.plan(convolutions(layers, "DEFAULT"), machine=MACHINE)
+    assert 0 < weighed[0] <= MOST_OF_TRANSFORMED * layers
 
 
 PROGRAMS = {

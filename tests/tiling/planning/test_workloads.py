@@ -23,7 +23,7 @@ EXPECTED: dict[str, tuple[int, int, str]] = {
     "cross_entropy": (2, 0, "maximum and sum share one pass over the row's tile; the mean over rows reads their small results"),
     "batch_norm_training": (3, 0, "mean and variance run over all rows: every element of the next stage waits for all of them"),
     "group_norm": (2, 0, "a group spans the image: statistics first, then one pass that normalises"),
-    "resnet_block": (2, 0, "the second convolution reads neighbours of the first's output, which would be computed nine times"),
+    "resnet_block": (4, 0, "both weights are transformed first; the second convolution reads neighbours of the first's output"),
     "depthwise_separable": (2, 0, "the pointwise product needs all channels of a pixel, a tile of the depthwise result"),
     "lstm_body": (2, 0, "the four gates come from one product; the cell update reads slices of it"),
     "max_pooling": (1, 0, "one window reduction"),

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hlo.access import Condition
-from indexing.expr import Const, Interval, Var
+from indexing.expr import Const, Interval, Var, substitute
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Rewriting, points_of
-from tiling.loops.element_ir import Choose, Load, Test, all_nodes, has_runtimes
+from tiling.loops.element_ir import Choose, Load, Node, Test, all_nodes, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.passes.share_equal_nodes import share_equal_nodes
 
@@ -56,9 +56,24 @@ def _parts(conditions: Sequence[Condition], loop: Loop) -> int:
     return len([p for p in places if 0 <= p < loop.extent])
 
 
+def _branch(node: Node, variable: Var, value: int) -> Node:
+    """What a node is where a variable has this value, down to the first choice that it does not decide."""
+    at = {variable: Const(value)}
+    while isinstance(node, Choose):
+        known = [(substitute(c.expression, at), c) for c in node.conditions if set(c.expression.variables) == {variable}]
+        if len(known) < len(node.conditions) or not all(isinstance(e, Const) for e, _ in known):
+            return node
+        holds = all(c.lower <= e.value <= c.upper for e, c in known if isinstance(e, Const))
+        node = node.then if holds else node.otherwise
+    return node
+
+
 def _unrolled(nest: Nest, loop: Loop, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
     rest = [x for x in nest.loops if x is not loop]
-    made = [Rewriting(p, ranges).nest(replace(nest, loops=(loop, *rest))) for p in points_of([loop])]
+    made = []
+    for k, part in enumerate(points_of([loop])):
+        own = tuple(replace(s, node=_branch(s.node, loop.variable, k)) for s in nest.stores)
+        made.append(Rewriting(part, ranges).nest(replace(nest, loops=(loop, *rest), stores=own)))
     body = replace(made[0], stores=tuple(s for n in made for s in n.stores))
     if any(x.loops != body.loops for x in made):
         return nest
