@@ -30,8 +30,8 @@ def convolutions(layers: int, precision: str = "HIGHEST") -> hlo.Module:
         arguments += [f"%w{k}: {weights}", f"%b{k}: tensor<{more}xf32>"]
         lines += [
             f"%c{k} = stablehlo.convolution({x}, %w{k}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{}}"
-            f" {{batch_group_count = 1 : i64, feature_group_count = 1 : i64, precision_config = [#stablehlo<precision {precision}>,"
-            f" #stablehlo<precision {precision}>]}} : ({here}, {weights}) -> {there}",
+            " {batch_group_count = 1 : i64, feature_group_count = 1 : i64, precision_config = "
+            f"[#stablehlo<precision {precision}>, #stablehlo<precision {precision}>]}} : ({here}, {weights}) -> {there}",
             f"%d{k} = stablehlo.broadcast_in_dim %b{k}, dims = [3] : (tensor<{more}xf32>) -> {there}",
             f"%a{k} = stablehlo.add %c{k}, %d{k} : {there}",
             f"%e{k} = stablehlo.broadcast_in_dim %z, dims = [] : (tensor<f32>) -> {there}",
