@@ -39,6 +39,7 @@ WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
 WORTH_REPEATS = 4  # times that an expensive value is repeated,
 WORTH_SAVING = 1 << 19  # and the additions' worth of time that it takes then
 LEAST_WINDOWS = 4
+FAR_LARGER = 256  # times: an operand beside which another one is nothing
 _CONCATENATE = "stablehlo.concatenate"
 WORTH_STORING_USES = 8  # products that an operand's element at a place known at run time takes part in
 
@@ -139,6 +140,8 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
         elif isinstance(op.definition.semantics, SumOfProducts):
             for v in op.operands:
                 below = below_moves(v)
+                if _is_small_and_turned(op, v):
+                    wanted.add(v)
                 if below.op is None or below.op in anchors:
                     continue
                 placed = below in is_placed and _uses(op, v) >= WORTH_STORING_USES
@@ -172,6 +175,20 @@ def _windowed(program: Program) -> set[Value]:
         if len(sizes) >= LEAST_WINDOWS and sum(sizes) >= 2 * v.tensor.size_elems
         and v.op is not None and (isinstance(v.op.definition.semantics, Elementwise) or v.op.name == _CONCATENATE)
     }  # fmt: skip
+
+
+def _is_small_and_turned(contraction: Op, operand: Value) -> bool:
+    """Whether an operand of few rows is turned on its way to a product with a matrix that is much larger: a copy of it costs
+    nothing, and the matrix is read along its rows, each of which would meet elements far from each other."""
+    larger = max(contraction.operands, key=_bytes)
+    if operand is larger or _bytes(operand) * FAR_LARGER > _bytes(larger) or contraction.name != "stablehlo.dot_general":
+        return False
+    v = operand
+    while v.op is not None and v.op.name in ("stablehlo.reshape", "stablehlo.transpose"):
+        if v.op.name == "stablehlo.transpose" and v.op.attr("permutation")[-1] != v.rank - 1:
+            return True
+        v = v.op.operands[0]
+    return False
 
 
 def _is_computed_in_parts(v: Value, weight: Mapping[Value, float]) -> bool:

@@ -11,6 +11,7 @@
     get_dimension_size                ->  the size
     bitcast_convert to another width  ->  shifts (tiling.program.bitcasts)
     rng_bit_generator state           ->  the generator's arithmetic on counters (tiling.program.random_bits)
+    convolution with one window        ->  dot_general over channels, rows and columns
     dynamic_slice of all of x         ->  x, wherever it begins
     dynamic_update_slice of all of x  ->  the update
     dot_general that contracts nothing -> 0 + x y
@@ -26,7 +27,7 @@ from math import prod
 
 import numpy as np
 
-from hlo.attributes import ScatterDimensions
+from hlo.attributes import ConvDimensions, DotDimensions, ScatterDimensions
 from hlo.builder import Builder
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal
@@ -227,6 +228,38 @@ def _batch_norm_grad(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[
     return [n("multiply", n.spread(factor), rest), grad_scale, grad_offset]
 
 
+def _convolution(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """A window that is as large as its image: features of whole images, whose weights lie as they are read."""
+    x, w = op.operands
+    types = [v.type for v in (x, w, op.results[0])]
+    if not all(isinstance(t, TensorType) and t.is_static and isinstance(t.element, ElementType) for t in types):
+        return None
+    n: ConvDimensions = op.attr("dimension_numbers")
+    window, image = (tuple(v.shape[d] for d in places) for v, places in ((w, n.kernel_spatial), (x, n.input_spatial)))
+    plain = all(op.attr(name) == 1 for name in ("feature_group_count", "batch_group_count"))
+    edges = [p for pair in op.attr("padding") or () for p in pair]
+    holes = [d for name in ("lhs_dilation", "rhs_dilation") for d in op.attr(name) or ()]
+    if window != image or prod(window) == 1 or not plain or any(edges) or any(d != 1 for d in holes):
+        return None
+    if any(op.attr("window_reversal") or ()):
+        return None
+    # Weights are read as they lie: the image's dimensions come in their order.
+    place = {n.kernel_input_feature: n.input_feature, **dict(zip(n.kernel_spatial, n.input_spatial, strict=True))}
+    features, order = n.kernel_output_feature, (n.input_batch, *(place[d] for d in sorted(place)))
+    if features not in (0, w.rank - 1):
+        return None
+    count, size, depth = x.shape[n.input_batch], w.shape[features], prod(w.shape) // max(w.shape[features], 1)
+    turned = operands[0] if order == tuple(range(x.rank)) else b.one("stablehlo.transpose", operands[0], permutation=order)
+    rows = b.reshape(turned, (count, depth))
+    weights = b.reshape(operands[1], (size, depth) if features == 0 else (depth, size))
+    along, precision = (1,) if features == 0 else (0,), tuple(op.attr("precision_config") or ())
+    if n.output_batch < n.output_feature:
+        product = b.dot_general(rows, weights, DotDimensions((), (), (1,), along), precision)
+    else:
+        product = b.dot_general(weights, rows, DotDimensions((), (), along, (1,)), precision[::-1])
+    return [b.reshape(product, op.results[0].shape)]
+
+
 def _dynamic_slice(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
     """A slice that begins where it fits is all of the operand, if it is as large."""
     return [operands[0]] if operands[0].type == op.results[0].type else None
@@ -237,6 +270,7 @@ def _dynamic_update_slice(b: Builder, op: Op, operands: Sequence[Value]) -> Sequ
 
 
 UNFOLDED: dict[str, Unfold] = {
+    "stablehlo.convolution": _convolution,
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.dynamic_update_slice": _dynamic_update_slice,
     "stablehlo.map": _map,
