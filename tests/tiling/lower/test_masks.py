@@ -261,7 +261,8 @@ def test_the_padding_of_a_window_is_no_mask() -> None:
     module = hlo.parse(f"""func.func @main(%x: {x}, %w: {w}) -> tensor<1x14x14x64xf32> {{
       %r = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
         window = {{pad = [[1, 1], [1, 1]]}}
-        {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> tensor<1x14x14x64xf32>
+        {{batch_group_count = 1 : i64, feature_group_count = 1 : i64, precision_config = [#stablehlo<precision HIGHEST>,
+          #stablehlo<precision DEFAULT>]}} : ({x}, {w}) -> tensor<1x14x14x64xf32>
       return %r : tensor<1x14x14x64xf32> }}""")
     (fusion,) = tiling.plan(module, machine=MACHINE, supports=codegen.supports).fusions
     names = tiling.plan(module, machine=MACHINE, supports=codegen.supports).names
