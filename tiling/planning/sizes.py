@@ -68,6 +68,10 @@ def _is_read_at_places(op: Op) -> bool:
     return isinstance(reads, Declined) or any(m.runtimes for maps in reads for m in maps)
 
 
+def _is_move(op: Op) -> bool:
+    return isinstance(op.definition.semantics, Move)
+
+
 def below_moves(v: Value) -> Value:
     """The value that a chain of single-operand moves starts from."""
     while v.op is not None and isinstance(v.op.definition.semantics, Move) and len(v.op.operands) == 1:
@@ -80,7 +84,8 @@ class InPlace:
     """For each value the operations of one element when all but `anchors` is computed in place; `cut` are the ops to keep.
 
     An operation at another index is another operation: what a move reads is counted once for each different way of moving.
-    `windowed` are values whose elements are read several times, at places of their own: they are kept from a few operations on.
+    `windowed` are values whose elements are read several times, at places of their own: they are kept from a few operations on,
+    and where each read would ask which of several operands it is of.
     """
 
     program: Program
@@ -100,7 +105,7 @@ class InPlace:
                     self._nodes[r] = self._load(r)
                 else:
                     self._nodes[r] = frozenset() if isinstance(op.definition.semantics, Literal) else self._of(op)
-                if r in self.windowed and len(self._nodes[r]) >= MOST_READ_AGAIN:
+                if r in self.windowed and (len(self._nodes[r]) >= MOST_READ_AGAIN or (len(op.operands) > 1 and _is_move(op))):
                     self.cut.add(op)
                     self._nodes[r] = self._load(r)
             self._count_above_turns(op)

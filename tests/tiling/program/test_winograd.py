@@ -217,3 +217,20 @@ func.func @main(%x: {t}, %w: tensor<3x3x64x64xf32>, %v: tensor<3x3x64x64xf32>) -
     arrays = integers(module)
     (expected,), (found,) = interp.evaluate(module, *arrays), codegen.compile(plan)(*arrays)
     assert np.array_equal(expected, found)
+
+
+def test_images_side_by_side_are_put_into_memory_before_windows_read_them() -> None:
+    """Each of the 16 reads of a tile asked whose element it reads: a U-Net's way up took 1.5 of the plain sum's time on AVX2."""
+    t, u = "tensor<1x20x20x32xf32>", "tensor<1x20x20x64xf32>"
+    module = hlo.parse(f"""
+func.func @main(%x: {t}, %y: {t}, %w: tensor<3x3x64x64xf32>) -> {u} {{
+  %a = stablehlo.concatenate %x, %y, dim = 3 : ({t}, {t}) -> {u}
+  %0 = stablehlo.convolution(%a, %w) dim_numbers = {NHWC}, window = {{pad = [[1, 1], [1, 1]]}}
+       {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({u}, tensor<3x3x64x64xf32>) -> {u}
+  return %0 : {u}
+}}""")
+    plan = tiling.plan(module, machine=MACHINES["avx2"], supports=supports)
+    assert next(s.values[0].shape for f in plan.fusions for s in f.stages) == (1, 20, 20, 64)
+    arrays = integers(module)
+    (expected,), (found,) = interp.evaluate(module, *arrays), codegen.compile(plan)(*arrays)
+    assert np.array_equal(expected, found)
