@@ -62,8 +62,6 @@ WHICH = {
     "few channels": (same(20, 8, 64), False),
     "few features, no two vectors of them": (same(20, 40, 40), False),
     "weights that are more than the image": (same(7, 512, 512), False),
-    "many channels, few features, beyond the caches": (same(128, 96, 32), False),
-    "as many features, beyond the caches": (same(224, 64, 64), True),
     "the highest precision": (same(20, 64, 64, precision="HIGHEST"), False),
     "a stride": (
         convolution((1, 20, 20, 64), (3, 3, 64, 64), (1, 10, 10, 64), window=", stride = [2, 2]", pad="[[0, 1], [0, 1]]"), False

@@ -27,8 +27,7 @@ from hlo.types import TensorType
 __all__ = ["winograd_convolutions"]
 
 LEAST_FLOPS_A_BYTE = 4.5  # spared for each byte that is moved for it, of which there are fewer where all steps are one kernel
-LEAST_OF_ODD = 8.0  # where features fill no two vectors, so that products of few rows are slower than the window's sum,
-FAR_BYTES = 1 << 24  # or what is between two steps is as large as shared caches, whose memory other programs use as well
+LEAST_OF_ODD = 8.0  # where features fill no two vectors, so that products of few rows are slower than the window's sum
 WHOLE_FEATURES = 32
 LEAST_CHANNELS = 16
 
@@ -50,11 +49,6 @@ class _Sizes:
     def spared_flops(self) -> int:
         pixels, tiles = self.images * self.results[0] * self.results[1], self.images * self.tiles[0] * self.tiles[1]
         return 2 * self.channels * self.features * (9 * pixels - 16 * tiles)
-
-    @property
-    def largest_bytes(self) -> int:
-        """The image's transform, or the products."""
-        return 4 * 16 * self.images * self.tiles[0] * self.tiles[1] * max(self.channels, self.features)
 
     @property
     def moved_bytes(self) -> int:
@@ -110,8 +104,7 @@ def _sizes(op: Op) -> _Sizes | None:
     )  # fmt: skip
     if min(sizes.channels, sizes.features) < LEAST_CHANNELS or not made.tensor.size_elems:
         return None
-    is_far = sizes.largest_bytes > FAR_BYTES
-    least = LEAST_OF_ODD if is_far or sizes.features % WHOLE_FEATURES else LEAST_FLOPS_A_BYTE
+    least = LEAST_OF_ODD if sizes.features % WHOLE_FEATURES else LEAST_FLOPS_A_BYTE
     return sizes if sizes.spared_flops >= least * sizes.moved_bytes else None
 
 
