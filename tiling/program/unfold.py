@@ -253,10 +253,12 @@ def _convolution(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Valu
     rows = b.reshape(turned, (count, depth))
     weights = b.reshape(operands[1], (size, depth) if features == 0 else (depth, size))
     along, precision = (1,) if features == 0 else (0,), tuple(op.attr("precision_config") or ())
+    element = op.results[0].tensor.element
+    assert isinstance(element, ElementType)
     if n.output_batch < n.output_feature:
-        product = b.dot_general(rows, weights, DotDimensions((), (), (1,), along), precision)
+        product = b.dot_general(rows, weights, DotDimensions((), (), (1,), along), precision, element_type=element)
     else:
-        product = b.dot_general(weights, rows, DotDimensions((), (), along, (1,)), precision[::-1])
+        product = b.dot_general(weights, rows, DotDimensions((), (), along, (1,)), precision[::-1], element_type=element)
     return [b.reshape(product, op.results[0].shape)]
 
 

@@ -129,7 +129,7 @@ class Assembly:
         phases = fusion.schedule.phases
         sources = fusion_source(fusion, self.plan.machine.excess_precision)
         self.sources.append((fusion, sources))
-        made_once = len(phases) == 1 and all(v in self._factors for v in fusion.stages[-1].values)
+        made_once = len(phases) == 1 and all(v in self._factors for v in fusion.outputs)
         for k, (phase, made) in enumerate(zip(phases, sources, strict=True)):
             slots = tuple(self.slot(b if b.scope is Scope.SHARED else _value(b)) for b in made.buffers)
             writes = frozenset(

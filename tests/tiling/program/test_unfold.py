@@ -125,6 +125,20 @@ def test_a_window_as_large_as_its_image_is_a_product(name: str) -> None:
     assert found.shape == expected.shape and np.array_equal(found, expected)
 
 
+@pytest.mark.parametrize(("given", "made"), [("i8", "i32"), ("bf16", "f32"), ("f16", "f16")])
+def test_a_window_as_large_as_its_image_keeps_its_result_type(given: str, made: str) -> None:
+    x, w, y = f"tensor<2x3x5x6x{given}>", f"tensor<3x5x6x8x{given}>", f"tensor<2x1x1x8x{made}>"
+    module = hlo.parse(f"""func.func @main(%x: {x}, %w: {w}) -> {y} {{
+      %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{}}
+           {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {y}
+      return %0 : {y} }}""")
+    assert "stablehlo.dot_general" in [op.name for op in flatten(module, "main", codegen.supports).ops]
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-4, 5, v.shape).astype(v.tensor.dtype) for v in module.entry.arguments]
+    (found,), (expected,) = codegen.compile(module)(*arrays), interp.evaluate(module, *arrays)
+    assert found.dtype == expected.dtype and np.array_equal(found, expected)
+
+
 def test_a_turned_row_is_copied_before_it_meets_a_large_matrix() -> None:
     """The head of a VGG network: 411 MB of weights were turned to meet a row of 100 KB, or read far from each other."""
     x, w = "tensor<1x3x3x64xf32>", "tensor<512x64x3x3xf32>"
