@@ -3,23 +3,49 @@
     at d0, d1    f(x[d0, d1], b[d1])
     at t0 * 8 + i0, i1    f(x[t0 * 8 + i0, i1], b[i1])
 
-It is one where nothing depends on the index but the loads' places, and these are sums of the index's parts: no conditions, no
-index as a number, nothing known at run time.
+The maps of all edges in between are composed once, for any index. What a box decides is decided where the pattern is used: which
+conditions of a read hold, whether any does, what a scalar function of index numbers becomes. It is as `ElementBuilder` decides.
+There is no pattern where something is known at run time only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hlo.module import Op
-from indexing.expr import Expr, Interval, Var, interval, simplify, substitute
-from tiling.loops.element_ir import Apply, Load, Node, Scalar, operands_first
+from hlo.access import Condition
+from hlo.errors import Declined
+from hlo.module import DenseArray, Op, Value
+from hlo.registry import Elementwise, Generate, Literal, Move
+from hlo.types import ElementType
+from indexing.deriving.edges import EdgeMaps
+from indexing.expr import Expr, Interval, Var, as_expr, interval, simplify, substitute
+from tiling.elements.rules import simplify_node, wrapped
+from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Scalar
 
 __all__ = ["Template", "template_of"]
 
+_Index = tuple[Expr, ...]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """An element of a value in memory."""
+
+    value: Value
+    index: _Index
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """What an op makes of the index itself."""
+
+    op: Op
+    index: _Index
+    element: ElementType
+
+
+@dataclass(frozen=True, slots=True)
 class _Function:
     """A scalar function of nodes, which are given by their places."""
 
@@ -28,55 +54,208 @@ class _Function:
     arguments: tuple[int, ...]
 
 
-_Part = Scalar | Load | _Function
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """The node, given by its place, of the first read whose conditions hold: (expression, interval) of each read."""
+
+    reads: tuple[tuple[tuple[tuple[Expr, Interval], ...], int], ...]
+
+
+_Part = Scalar | _Element | _Number | _Function | _Reads
 
 
 @dataclass(frozen=True, eq=False)
 class Template:
-    """An element's nodes, operands first, at the index `dims`, which lies in `within` (empty where it may lie anywhere)."""
+    """An element's nodes, operands first, at the index `dims`."""
 
     dims: tuple[Var, ...]
-    within: tuple[Interval, ...]
-    nodes: tuple[_Part, ...]
+    parts: tuple[_Part, ...]
 
-    def at(self, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Node | None:
-        """The element at `index`; None where that may lie elsewhere: conditions may then be asked for."""
-        if self.within and not all(span.covers(interval(e, ranges)) for span, e in zip(self.within, index, strict=True)):
-            return None
-        place: dict[Var, Expr] = dict(zip(self.dims, index, strict=True))
-        made: list[Node] = []
-        known: dict[object, Node] = {}  # what is the same at this index is one node
-        for n in self.nodes:
-            found: Node
-            if isinstance(n, _Function):
-                arguments = tuple([made[k] for k in n.arguments])
-                key = n.op, n.name, arguments
-                found = known.get(key) or known.setdefault(key, Apply(n.op, n.name, arguments))
-            elif isinstance(n, Load):
-                where = tuple([place[e] if type(e) is Var else simplify(substitute(e, place), ranges) for e in n.index])
-                found = known.get((n.value, where)) or known.setdefault((n.value, where), Load(n.value, where))
+    def at(self, index: Sequence[Expr], ranges: Mapping[Var, Interval]) -> Node:
+        """The element at `index`, whose variables are in `ranges`."""
+        use = _Use(dict(zip(self.dims, [simplify(e, ranges) for e in index], strict=True)), ranges)
+        made: dict[int, Node] = {}
+        held: dict[int, list[tuple[tuple[Condition, ...], int]]] = {}
+        todo = [len(self.parts) - 1]
+        while todo:
+            k = todo[-1]
+            part = self.parts[k]
+            if k in made:
+                todo.pop()
+                continue
+            if isinstance(part, _Function):
+                below: Sequence[int] = part.arguments
+            elif isinstance(part, _Reads):
+                if k not in held:
+                    held[k] = use.held(part)
+                below = [n for _, n in held[k]]
             else:
-                found = n
-            made.append(found)
-        return made[-1]
+                below = ()
+            missing = [n for n in below if n not in made]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            made[k] = use.chosen(held[k], made) if isinstance(part, _Reads) else use.node(part, made)
+        return made[len(self.parts) - 1]
 
 
-def template_of(root: Node, dims: Sequence[Var], within: Sequence[Interval]) -> Template | None:
-    """The pattern of an element that was built at `dims`, for an index `within`; None where more than loads depends on it."""
-    place: dict[Node, int] = {}
-    nodes: list[_Part] = []
-    for n in operands_first(root, place):
-        place[n] = len(nodes)
-        if isinstance(n, Load) and not n.runtimes and n.buffer is None and all(_is_sum(e) for e in n.index):
-            nodes.append(n)
-        elif isinstance(n, Apply):
-            nodes.append(_Function(n.op, n.function, tuple([place[c] for c in n.arguments])))
-        elif isinstance(n, Scalar):
-            nodes.append(n)
-        else:
-            return None
-    return Template(tuple(dims), tuple(within), tuple(nodes))
+class _Use:
+    """A pattern at one index: what is the same there is one node."""
+
+    def __init__(self, place: Mapping[Var, Expr], ranges: Mapping[Var, Interval]) -> None:
+        self.place, self.ranges = place, ranges
+        self._parts: dict[Expr, Expr] = {}
+        self._placed: dict[Expr, Expr] = {}
+        self._nodes: dict[object, Node] = {}
+
+    def _at(self, e: Expr) -> Expr:
+        if type(e) is Var:
+            return self.place[e]
+        known = self._placed.get(e)
+        if known is None:
+            known = self._placed[e] = simplify(substitute(e, self.place, self._parts), self.ranges)
+        return known
+
+    def held(self, part: _Reads) -> list[tuple[tuple[Condition, ...], int]]:
+        """The reads that take place for some index, with the conditions that do not hold for all."""
+        found = []
+        for conditions, k in part.reads:
+            held: list[Condition] = []
+            for c, span in conditions:
+                e = self._at(c)
+                bounds = interval(e, self.ranges)
+                if bounds.lower > span.upper or bounds.upper < span.lower:
+                    break
+                if not span.covers(bounds):
+                    held.append(Condition(e, span.lower, span.upper))
+            else:
+                found.append((tuple(held), k))
+        return found
+
+    def chosen(self, held: Sequence[tuple[tuple[Condition, ...], int]], made: Mapping[int, Node]) -> Node:
+        """The last read is what stays when no condition holds."""
+        result = made[held[-1][1]]
+        for conditions, k in reversed(held[:-1]):
+            result = self._one((conditions, made[k], result), Choose, conditions, made[k], result) if conditions else made[k]
+        return result
+
+    def node(self, part: Scalar | _Element | _Number | _Function, made: Mapping[int, Node]) -> Node:
+        if isinstance(part, Scalar):
+            return part
+        if isinstance(part, _Element):
+            where = tuple([self._at(e) for e in part.index])
+            return self._one((part.value, where), Load, part.value, where)
+        if isinstance(part, _Number):
+            semantics = part.op.definition.semantics
+            assert isinstance(semantics, Generate)
+            number = simplify(as_expr(semantics.value(part.op, tuple([self._at(e) for e in part.index]))), self.ranges)
+            number = wrapped(number, part.element, self.ranges)
+            return self._one((number, part.element), IndexNode, number, part.element)
+        arguments = tuple([made[k] for k in part.arguments])
+        key = part.op, part.name, arguments
+        known = self._nodes.get(key)
+        if known is None:
+            known = self._nodes[key] = simplify_node(Apply(part.op, part.name, arguments), self.ranges)
+        return known
+
+    def _one(self, key: object, make: Callable[..., Node], *parts: object) -> Node:
+        known = self._nodes.get(key)
+        if known is None:
+            known = self._nodes[key] = make(*parts)
+        return known
 
 
-def _is_sum(e: Expr) -> bool:
-    return all(type(atom) is Var for atom, _ in e.terms)
+def template_of(root: Value, dims: Sequence[Var], is_in_memory: Callable[[Value], bool], edges: EdgeMaps) -> Template | None:
+    """The pattern of the elements of `root`; None where something is known at run time only, or is not computed in place."""
+    trace = _Trace(is_in_memory, edges)
+    try:
+        trace.at(root, tuple(dims))
+    except LookupError:
+        return None
+    return Template(tuple(dims), tuple(trace.parts))
+
+
+_Key = tuple[Value, _Index]
+
+
+class _Trace:
+    def __init__(self, is_in_memory: Callable[[Value], bool], edges: EdgeMaps) -> None:
+        self.is_in_memory, self.edges = is_in_memory, edges
+        self.parts: list[_Part] = []
+        self._places: dict[_Key, int] = {}
+
+    def at(self, root: Value, dims: _Index) -> None:
+        """Writes down the parts of root[dims], operands first."""
+        todo: list[_Key] = [(root, dims)]
+        reads: dict[_Key, list[tuple[tuple[tuple[Expr, Interval], ...], _Key]]] = {}
+        while todo:  # an explicit stack: chains of thousands of ops are no exception
+            key = todo[-1]
+            if key in self._places:
+                todo.pop()
+                continue
+            known = self._leaf(*key)
+            if known is None:
+                if key not in reads:
+                    reads[key] = self._reads(*key)
+                missing = [k for _, k in reads[key] if k not in self._places]
+                if missing:
+                    todo += missing
+                    continue
+                known = self._inner(key[0], reads[key])
+            todo.pop()
+            self._places[key] = known
+
+    def _put(self, part: _Part) -> int:
+        self.parts.append(part)
+        return len(self.parts) - 1
+
+    def _leaf(self, v: Value, where: _Index) -> int | None:
+        if v.op is None or self.is_in_memory(v):
+            return self._put(_Element(v, where))
+        semantics, element = v.op.definition.semantics, v.tensor.element
+        if isinstance(semantics, Literal) and isinstance(element, ElementType):
+            dense: DenseArray = v.op.attr("value")
+            if dense.is_splat:
+                return self._put(Scalar(dense.array.reshape(-1)[0], element))
+        if isinstance(semantics, Generate) and isinstance(element, ElementType):
+            return self._put(_Number(v.op, where, element))
+        return None
+
+    def _reads(self, v: Value, where: _Index) -> list[tuple[tuple[tuple[Expr, Interval], ...], _Key]]:
+        op = v.op
+        assert op is not None
+        if not isinstance(op.definition.semantics, (Elementwise, Move)):
+            raise LookupError(f"{op.name} is not computed where it is read")
+        edges = self.edges.of(op, v.index)
+        if isinstance(edges, Declined):
+            raise LookupError(edges.reason)
+        if edges.ranges or edges.runtimes:
+            raise LookupError(f"{op.name} reads what is known at run time")
+        at: dict[Var, Expr] = dict(zip(edges.dim_vars, where, strict=True))
+        parts: dict[Expr, Expr] = {}
+
+        def placed(e: Expr) -> Expr:
+            if type(e) is Var:
+                return at[e]
+            return simplify(substitute(e, at, parts), _ANYWHERE) if e.terms else e
+
+        found = []
+        for e in edges.reads:
+            index = where if e.is_identity else tuple([placed(x) for x in e.map.results])
+            found.append((tuple([(placed(c), span) for c, span in e.map.constraints]), (op.operands[e.operand], index)))
+        return found
+
+    def _inner(self, v: Value, reads: Sequence[tuple[tuple[tuple[Expr, Interval], ...], _Key]]) -> int:
+        op = v.op
+        assert op is not None
+        semantics = op.definition.semantics
+        if isinstance(semantics, Elementwise):
+            return self._put(_Function(op, semantics.function, tuple([self._places[k] for _, k in reads])))
+        if len(reads) == 1:  # moved, and nothing else
+            return self._places[reads[0][1]]
+        return self._put(_Reads(tuple([(conditions, self._places[k]) for conditions, k in reads])))
+
+
+_ANYWHERE: Mapping[Var, Interval] = {}
+"""A variable without a range counts as any index."""

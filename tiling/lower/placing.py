@@ -28,8 +28,6 @@ from tiling.machine import Machine
 
 __all__ = ["FusionRequest", "Placing"]
 
-ANYWHERE = Interval(-(1 << 40), 1 << 40)
-
 
 @dataclass(frozen=True, eq=False)
 class FusionRequest:
@@ -216,9 +214,8 @@ class Placing:
             return tuple(self._reads(stage, index, provide, builder))
         first = stage.values[0]
         template = self._template(stage)
-        known = None if template is None else template.at(index, builder.ranges)
-        if known is not None:
-            return (known,)
+        if template is not None:
+            return (template.at(index, builder.ranges),)
         # The stage itself counts as not in memory here.
         builder.is_in_memory = lambda v: v is not first and self._is_in_memory(v)
         return (builder.at(first, index),)
@@ -229,15 +226,9 @@ class Placing:
         if key not in self.names.templates:
             first = stage.values[0]
             dims = tuple([usual("d", k) for k in range(first.rank)])
-            inside = tuple([Interval(0, n - 1) for n in first.shape])
-
-            def pattern(within: tuple[Interval, ...]) -> Template | None:
-                ranges = dict(zip(dims, within or [ANYWHERE] * len(dims), strict=True))
-                builder = ElementBuilder(ranges, lambda v: v is not first and self._is_in_memory(v), self.names.edges)
-                return template_of(builder.at(first, dims), dims, within)
-
-            # Tiles reach beyond the end of what they cut: there conditions hold no more that hold inside.
-            self.names.templates[key] = pattern(()) or pattern(inside)
+            self.names.templates[key] = template_of(
+                first, dims, lambda v: v is not first and self._is_in_memory(v), self.names.edges
+            )  # fmt: skip
         found: Template | None = self.names.templates[key]
         return found
 

@@ -10,7 +10,7 @@ lies between these ops. What none of them needs whole before the loop is over ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,10 +49,7 @@ class StripFinder:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.readers: dict[Value, list[Op]] = {}
-        for op in program.ops:
-            for v in dict.fromkeys(_inputs(op)):
-                self.readers.setdefault(v, []).append(op)
+        self.uses = _Uses(program)
         self.is_pure = all(op.definition.is_pure for op in program.ops)
 
     def find(self, seed: Value, axis: int, count: int) -> Strips | Declined:
@@ -60,9 +57,40 @@ class StripFinder:
         if not self.is_pure:
             return Declined("the program has effects, whose order stays")
         try:
-            return _Search(self.program, self.readers, seed, axis, count).run()
+            return _Search(self.program, self.uses, seed, axis, count).run()
         except LookupError as reason:
             return Declined(str(reason.args[0]))
+
+
+class _Uses:
+    """Who reads what in a program: asked for by each search, written down once."""
+
+    def __init__(self, program: Program) -> None:
+        self.places = {op: k for k, op in enumerate(program.ops)}
+        self.inputs = {op: tuple(dict.fromkeys(_inputs(op))) for op in program.ops}
+        self.readers: dict[Value, list[Op]] = {}
+        for op, inputs in self.inputs.items():
+            for v in inputs:
+                self.readers.setdefault(v, []).append(op)
+        self._little: dict[Op, bool] = {}
+
+    def is_little(self, op: Op) -> bool:
+        """Whether all that an op makes is made of less."""
+        known = self._little.get(op)
+        if known is None:
+            known = self._little[op] = all(_is_made_of_less(r) for r in op.results)
+        return known
+
+    def behind(self, op: Op) -> Iterator[Op]:
+        """The ops that read what an op makes."""
+        for r in op.results:
+            yield from self.readers.get(r, ())
+
+    def ahead(self, op: Op) -> Iterator[Op]:
+        """The ops of the program that make what an op reads."""
+        for v in self.inputs[op]:
+            if v.op is not None and v.op in self.places:
+                yield v.op
 
 
 def _inputs(op: Op) -> Iterator[Value]:
@@ -102,13 +130,17 @@ def _is_mask_of_places(v: Value) -> bool:
 @dataclass(eq=False)
 class _Search:
     program: Program
-    readers: Mapping[Value, Sequence[Op]]
+    uses: _Uses
     seed: Value
     axis: int
     count: int
     axes: dict[Value, int] = field(default_factory=dict)
     cuts: dict[Op, Cut] = field(default_factory=dict)
     todo: list[Value] = field(default_factory=list)
+    starts: set[Op] = field(default_factory=set)  # ops in strips that `behind` has all readers of, and theirs
+    behind: set[Op] = field(default_factory=set)
+    ends: set[Op] = field(default_factory=set)  # ops in strips that `ahead` has all that they need of
+    ahead: set[Op] = field(default_factory=set)
 
     def run(self) -> Strips:
         self.kept = frozenset(self.program.results)
@@ -136,14 +168,14 @@ class _Search:
     def _copied(self) -> frozenset[Op]:
         """The ops inside that are made of little, and of nothing that only a strip has: who reads them outside has their own."""
         found: set[Op] = set()
-        for op in self.program.ops:
-            is_little = op in self.cuts and all(r is not self.seed and _is_made_of_less(r) for r in op.results)
+        for op in sorted(self.cuts, key=self.uses.places.__getitem__):
+            is_little = op is not self.seed.op and self.uses.is_little(op)
             if is_little and all(v.op is None or v.op not in self.cuts or v.op in found for v in op.operands):
                 found.add(op)
         return frozenset(found)
 
     def _is_read_outside(self, v: Value) -> bool:
-        return v in self.kept or any(op not in self.cuts for op in self.readers.get(v, ()))
+        return v in self.kept or any(op not in self.cuts for op in self.uses.readers.get(v, ()))
 
     def _cut(self, v: Value, axis: int) -> None:
         known = self.axes.setdefault(v, axis)
@@ -181,7 +213,7 @@ class _Search:
                     self._add(v.op, cut)
                 elif v is self.seed:
                     raise LookupError(cut.reason)
-            for op in self.readers.get(v, ()) if large and not is_rebuilt(v) else ():
+            for op in self.uses.readers.get(v, ()) if large and not is_rebuilt(v) else ():
                 if op not in self.cuts:
                     found = next(cuts_of_operand(op, v, self.axes[v], self.count), None)
                     if found is not None:
@@ -189,43 +221,49 @@ class _Search:
                     elif v is self.seed:
                         raise LookupError(f"{op.definition.mnemonic} reads it across its strips")
 
-    def _between(self) -> list[Op]:
-        """The ops outside that need something of the strips and are needed by them, in the program's order."""
-        after: set[Value] = set()
-        behind: set[Op] = set()
-        copied = self._copied()
-        for op in self.program.ops:
-            if (op in self.cuts and op not in copied) or any(v in after for v in _inputs(op)):
-                after.update(op.results)
-                behind.add(op)
-        needed: set[Value] = set()
-        missing: list[Op] = []
-        for op in reversed(self.program.ops):
-            if op in self.cuts or any(r in needed for r in op.results):
-                needed.update(_inputs(op))
-                if op not in self.cuts and op in behind:
-                    missing.append(op)
-        return missing[::-1]
+    def _between(self) -> set[Op]:
+        """The ops outside that need something of the strips and are needed by them."""
+        starts = self.cuts.keys() - self._copied()
+        if not self.starts <= starts:  # one of them is now copied
+            self.starts, self.behind = set(), set()
+        _reach(starts - self.starts, self.uses.behind, self.behind)
+        self.starts = starts
+        _reach(self.cuts.keys() - self.ends, self.uses.ahead, self.ahead)
+        self.ends = set(self.cuts)
+        return (self.behind & self.ahead) - self.cuts.keys()
 
-    def _add_between(self, missing: Sequence[Op]) -> None:
-        """Adds one of these ops that is known to be cut: by its result, or by what it reads."""
-        for op in reversed(missing):
-            axis = next((self.axes[r] for r in op.results if r in self.axes), None)
-            if axis is not None:
-                cut = cut_of_result(op, axis, self.count)
-                if isinstance(cut, Declined):
-                    raise LookupError(cut.reason)
-                self._add(op, cut)
-                return
-        for op in missing:
-            for v in op.operands:
-                if v in self.axes:
-                    found = next(cuts_of_operand(op, v, self.axes[v], self.count), None)
-                    if found is None:
-                        raise LookupError(f"{op.definition.mnemonic} between two of its ops reads across strips")
-                    self._add(op, found)
-                    return
-        raise LookupError(f"{missing[0].definition.mnemonic} needs the result of all strips, and strips need it")
+    def _add_between(self, missing: Set[Op]) -> None:
+        """Adds one of these ops that is known to be cut: the last one by its result, or the first one by what it reads."""
+        places = self.uses.places
+        making = {v.op for v in self.axes if v.op is not None} & missing
+        if making:
+            op = max(making, key=places.__getitem__)
+            cut = cut_of_result(op, next(self.axes[r] for r in op.results if r in self.axes), self.count)
+            if isinstance(cut, Declined):
+                raise LookupError(cut.reason)
+            self._add(op, cut)
+            return
+        reading = {op for v in self.axes for op in self.uses.readers.get(v, ()) if op in missing and v in op.operands}
+        if reading:
+            op = min(reading, key=places.__getitem__)
+            v = next(v for v in op.operands if v in self.axes)
+            found = next(cuts_of_operand(op, v, self.axes[v], self.count), None)
+            if found is None:
+                raise LookupError(f"{op.definition.mnemonic} between two of its ops reads across strips")
+            self._add(op, found)
+            return
+        first = min(missing, key=places.__getitem__)
+        raise LookupError(f"{first.definition.mnemonic} needs the result of all strips, and strips need it")
+
+
+def _reach(starts: Iterable[Op], following: Callable[[Op], Iterable[Op]], found: set[Op]) -> None:
+    """Adds to `found` what follows some ops, and what follows that; of what is there already all is there."""
+    todo = list(starts)
+    while todo:
+        for op in following(todo.pop()):
+            if op not in found:
+                found.add(op)
+                todo.append(op)
 
 
 # ---------------------------------------------------------------- the loop
