@@ -226,13 +226,17 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     "or": ScalarFunction(1, arrays=np.logical_or, neutral=Neutral(None, lambda e: 0, False, is_idempotent=True)),
     "xor": ScalarFunction(1, arrays=np.logical_xor),
     "not": ScalarFunction(1, arrays=np.logical_not),
+    # A cost alone is known: that of a polynomial or two, an exponential or a logarithm in between, a series.
+    **dict.fromkeys(("acos", "asin", "atan", "atanh", "cosh", "sinh"), ScalarFunction(15)),
+    **dict.fromkeys(("acosh", "asinh", "erf_inv"), ScalarFunction(20)),
+    **dict.fromkeys(("bessel_i1e", "digamma", "lgamma"), ScalarFunction(40)),
+    **dict.fromkeys(("polygamma", "zeta"), ScalarFunction(100)),
     # An addition's cost, and nothing else known.
     **dict.fromkeys((
-        "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "bitcast_convert", "ceil", "clamp", "complex", "conj",
-        "cosh", "count_leading_zeros", "digamma", "erf_inv", "floor", "imag", "is_finite", "is_inf", "is_neg_inf", "is_pos_inf",
-        "lgamma", "mulhi", "next_after", "polygamma", "popcnt", "real", "reduce_precision", "round_nearest_afz",
-        "round_nearest_even", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sinh", "uniform_dequantize",
-        "uniform_quantize", "zeta",
+        "bitcast_convert", "ceil", "clamp", "complex", "conj", "count_leading_zeros", "floor", "imag", "is_finite", "is_inf",
+        "is_neg_inf", "is_pos_inf", "mulhi", "next_after", "popcnt", "real", "reduce_precision", "round_nearest_afz",
+        "round_nearest_even", "shift_left", "shift_right_arithmetic", "shift_right_logical", "uniform_dequantize",
+        "uniform_quantize",
     ), ScalarFunction()),
 }  # fmt: skip
 """By the name that `hlo.registry.Elementwise` has, and the two cheaper formulas that `tiling.elements.rules` puts in."""

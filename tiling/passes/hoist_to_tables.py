@@ -37,8 +37,10 @@ from tiling.loops.staging import Layout, row_major, stage_into
 __all__ = ["hoist_to_tables"]
 
 LEAST_COST = 4.0  # in additions: a division's, where reading the table costs one
-LEAST_TIMES = 4  # how often each element of a table is read
+LEAST_TIMES = 4  # how often each element of a table is read that costs no more than that
 MOST_TABLE_BYTES = 1 << 13  # of the first cache, which has other things to keep
+LEAST_SAVED = 24.0  # additions for each element of a table that is larger, or is read less often
+MOST_BYTES = 1 << 16  # of the second cache
 
 
 def hoist_to_tables(schedule: Schedule) -> Schedule:
@@ -71,13 +73,15 @@ def _with_tables(
     written = {s.buffer for s in nest.stores} | {b for f in nest.folds for b in f.buffers}
     memo: dict[Node, Node] = {}
     fills: dict[tuple[Loop, ...], Nest] = {}
-    for node, loops in _factors(nest.loops, roots):
+    for node, loops, saved in _factors(nest.loops, roots):
         if any((x.buffer or by_value[x.value]) in written for x in loads((node,))):
             continue
         value = node.op.results[0]
         element = value.tensor.element
         shape = tuple(x.extent for x in loops)
-        if not isinstance(element, ElementType) or element.bits < 8 or prod(shape) * element.itemsize_bytes > MOST_TABLE_BYTES:
+        if not isinstance(element, ElementType) or element.bits < 8:
+            continue
+        if prod(shape) * element.itemsize_bytes > (MOST_BYTES if saved >= LEAST_SAVED else MOST_TABLE_BYTES):
             continue
         layout = row_major(element, [(x.variable - x.lower, x.extent) for x in loops])
         kept = table(layout)
@@ -93,8 +97,10 @@ def _with_tables(
     return [*fills.values(), replace(nest, stores=stores, folds=folds)]
 
 
-def _factors(loops: tuple[Loop, ...], roots: tuple[Node, ...]) -> Iterator[tuple[Apply, tuple[Loop, ...]]]:
-    """The largest factors worth a table that every iteration computes, each with the loops that it depends on."""
+def _factors(loops: tuple[Loop, ...], roots: tuple[Node, ...]) -> Iterator[tuple[Apply, tuple[Loop, ...], float]]:
+    """The largest factors worth a table that every iteration computes, each with the loops that it depends on, and what is saved
+    for each element of its table, in additions.
+    """
     variables: dict[Node, frozenset[Var]] = {}
     worth = _worth(roots)
     seen: set[Node] = set()
@@ -105,19 +111,22 @@ def _factors(loops: tuple[Loop, ...], roots: tuple[Node, ...]) -> Iterator[tuple
             continue
         seen.add(n)
         own = _loops(loops, node_variables(n, variables)) if isinstance(n, Apply) else ()
-        if isinstance(n, Apply) and own and n in worth:
-            yield n, own
+        times = _times(loops, own) if own else 0
+        saved = (times - 1) * worth.get(n, 0.0)
+        if isinstance(n, Apply) and (saved >= LEAST_SAVED or (times >= LEAST_TIMES and n in worth)):
+            yield n, own, saved
         else:
             stack.extend(reversed(children(n)))
 
 
-def _worth(roots: tuple[Node, ...]) -> set[Node]:
-    """The nodes that, with all that they are computed from, cost enough and depend on nothing found out at run time.
+def _worth(roots: tuple[Node, ...]) -> dict[Node, float]:
+    """The nodes that, with all that they are computed from, cost enough and depend on nothing found out at run time: what they
+    cost at least, in additions.
 
     One walk: of each node the costly ones below it are kept, up to those that are enough.
     """
     below: dict[Node, frozenset[Node] | None] = {}  # None below what depends on values at run time
-    found: set[Node] = set()
+    found: dict[Node, float] = {}
     for root in roots:
         for n in operands_first(root, below):
             parts = [below[c] for c in children(n)]
@@ -125,23 +134,29 @@ def _worth(roots: tuple[Node, ...]) -> set[Node]:
                 below[n] = None
                 continue
             costly = frozenset((n,) if _cost(n) else ()).union(*(p for p in parts if p is not None))
-            if any(c in found for c in children(n)) or sum(map(_cost, costly)) >= LEAST_COST:
-                found.add(n)
+            cost = max([found.get(c, 0.0) for c in children(n)], default=0.0) + sum(map(_cost, costly))
+            if cost >= LEAST_COST:
+                found[n] = cost
                 costly = frozenset()
             below[n] = costly
     return found
 
 
 def _loops(loops: tuple[Loop, ...], variables: frozenset[Var]) -> tuple[Loop, ...]:
-    """The loops of a factor, where there are enough around them that it does not depend on."""
+    """The loops of a factor, where a table may have them."""
     own = tuple(x for x in loops if x.variable in variables)
     if not own:
         return ()
-    depth = 1 + max(k for k, x in enumerate(loops) if x in own)
     names = {x.variable for x in loops}
     others = {v for x in own for e in (x.lower, x.upper) for v in e.variables} & names
     fits = not others and all(isinstance(x.lower, Const) and x.kind is not LoopKind.SCAN and x.together == 1 for x in own)
-    return own if fits and prod(x.extent for x in loops[:depth] if x not in own) >= LEAST_TIMES else ()
+    return own if fits else ()
+
+
+def _times(loops: tuple[Loop, ...], own: tuple[Loop, ...]) -> int:
+    """How often each element of a table over these loops is read: by the loops around them that it does not depend on."""
+    depth = 1 + max(k for k, x in enumerate(loops) if x in own)
+    return prod(x.extent for x in loops[:depth] if x not in own)
 
 
 def _cost(n: Node) -> float:
