@@ -14,6 +14,7 @@ from hlo.types import ElementType
 from indexing.deriving.edges import EdgeMaps
 from indexing.map import IndexingMap
 from tiling.loops.buffers import Buffer, Scope, make_buffer
+from tiling.loops.domains.box import Span
 from tiling.loops.monoid import Monoid
 from tiling.loops.shape import Shape
 from tiling.loops.stage import Stage
@@ -34,6 +35,7 @@ class Names:
         self.edges = EdgeMaps()  # the index maps that the program's edges carry
         self.maps: dict[Hashable, StageMaps] = {}  # and those from a stage to what it reads in memory
         self._buffers: dict[tuple[Value, Scope], Buffer] = {}  # of whole values
+        self.covers: dict[Hashable, Span] = {}  # what a box covers along a result of a map
         self.monoids: dict[Hashable, Monoid | Declined] = {}  # found once for a fold
         self.shapes: dict[Hashable, Shape] = {}  # the loops of a stage over a box of its result
         self.buffers: dict[Hashable, Buffer] = {}  # while fusions are weighed: one for each box of a value

@@ -130,7 +130,7 @@ class Placing:
             assert plan.box is not None
             value, m = self.maps(plan.stage)[number]
             over = [self.reduction_span(plan, k, v.interval.size) for k, v in enumerate(m.ranges)]
-            known = plan.images[number] = image(m, value.shape, (*plan.box, *over), self.ranges)
+            known = plan.images[number] = image(m, value.shape, (*plan.box, *over), self.ranges, self.names.covers)
         return known
 
     def maps(self, stage: Stage) -> StageMaps:

@@ -5,7 +5,7 @@ image(e, [lower(t), lower(t) + size - 1]) = [start(t) + shift, start(t) + shift 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify
@@ -45,25 +45,42 @@ def full_box(shape: Sequence[int]) -> Box:
     return tuple(Span(Const(0), n, n) for n in shape)
 
 
-def image(m: IndexingMap, shape: Sequence[int], box: Sequence[Span], ranges: Mapping[Var, Interval]) -> Box:
+def image(
+    m: IndexingMap, shape: Sequence[int], box: Sequence[Span], ranges: Mapping[Var, Interval],
+    known: dict[Hashable, Span] | None = None,
+) -> Box:  # fmt: skip
     """The box of elements that a map reads for a box of its dimensions and then of its ranges: the tile algebra's cover of each
     result (`tiling.tiles.covers`), cut at the tensor's ends.
 
     Exact where results are linear in the variables with coefficients 1, an outer bound otherwise (a stride's gaps are included).
-    A dimension where a division is cut by the box's begin is taken whole. `ranges` are those of the box's tile numbers.
+    A dimension where a division is cut by the box's begin is taken whole. `ranges` are those of the box's tile numbers. What is
+    `known` of a result of other maps is taken from there: reads beside each other differ in few of their results.
     """
     spans = dict(zip((v.var for v in (*m.dims, *m.ranges)), box, strict=True))
     found: list[Span] = []
     for e, n in zip(m.results, shape, strict=True):
         span = spans.get(e) if type(e) is Var else None
         if span is None:
-            found.append(_covered(e, n, spans, m, ranges))
+            found.append(_covered(e, n, spans, m, ranges, {} if known is None else known))
         else:  # most are read along a dimension as it is
             found.append(Span(Const(0), n, n) if span.size >= n else span if span.extent == n else Span(span.lower, span.size, n))
     return tuple(found)
 
 
-def _covered(e: Expr, extent: int, spans: Mapping[Var, Span], m: IndexingMap, ranges: Mapping[Var, Interval]) -> Span:
+def _covered(
+    e: Expr, extent: int, spans: Mapping[Var, Span], m: IndexingMap, ranges: Mapping[Var, Interval], known: dict[Hashable, Span]
+) -> Span:
+    if m.runtimes:  # their limits are the map's own
+        return _cover(e, extent, spans, m, ranges)
+    mine = [(v, spans[v]) for v in e.variables if v in spans]
+    key = e, extent, tuple(mine), tuple([(x, ranges[x]) for _, s in mine for x in s.lower.variables])
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _cover(e, extent, spans, m, ranges)
+    return found
+
+
+def _cover(e: Expr, extent: int, spans: Mapping[Var, Span], m: IndexingMap, ranges: Mapping[Var, Interval]) -> Span:
     tile: dict[Var, Along] = {}
     fixed: dict[Var, Interval] = {v.var: v.interval for v in m.runtimes}
     everything: dict[Var, Interval] = {}
