@@ -7,11 +7,13 @@ topmost bit, and 128 times the sums of B's columns are taken off at the end:
     both signed      sum a b = sum (a + 128) b - sum 128 b
     both unsigned    sum a b = sum (a - 128) b - sum (-128) b
 
-Targets without such an instruction widen the bytes, multiply and add pairs of 16 bits, or one after the other.
+Targets without such an instruction widen the bytes, multiply and add pairs of 16 bits, or one after the other. Rows of A are
+widened once for all columns where they fit the stack.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from llvmlite import ir
 
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function
-from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _known, _literal, over_panels, over_rows, panel_lanes, splat
+from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.micro_kernels.contract import store_vector
 from codegen.lib.micro_kernels.grouped import grouped_product, grouped_typer
 from codegen.lib.micro_kernels.tiles import LEAST_ROWS, TileProduct, is_permitted, tiles_for
@@ -30,6 +32,7 @@ from codegen.target import current_target
 __all__ = ["ByteDots", "gemm_bytes", "is_of_bytes"]
 
 _BYTES, _SUMS = ("int8", "uint8"), ("int32", "uint32")
+MOST_WIDE_BYTES = 1 << 16  # of a block's rows in numbers of 16 bits, on the stack
 _HIGH_BITS = -2139062144  # 0x80 in each byte: what is signed becomes unsigned, 128 more; what is unsigned signed, 128 less
 
 
@@ -75,21 +78,29 @@ class ByteDots:
 
     def _widened(self, total: Value, left: Value, right: Value) -> Value:
         """The products of bytes that are widened before: of bytes 0 and 2, then 1 and 3, in pairs, or of one after the other."""
-        b, pairs = self._builder, pair_instruction(self._vector.count)
-        bits = 32 if pairs is None else 16
-        kind = ir.VectorType(ir.IntType(bits), self._vector.count * 32 // bits)
-
-        def widened(x: Value, place: int, is_signed: bool) -> Any:
-            at_top = b.shl(b.bitcast(x.v, kind), constant(kind, bits - 8 - 8 * place))
-            return (b.ashr if is_signed else b.lshr)(at_top, constant(kind, bits - 8))
-
-        for place in range(bits // 8):
-            factors = [widened(x, place, s) for x, s in zip((left, right), self._signed, strict=True)]
-            if pairs is None:
-                total = total + total.wrap(b.mul(*factors))
-            else:
-                total = total + total.wrap(b.call(intrinsic_function(b.module, pairs, self._vector, [kind] * 2), factors))
+        b = self._builder
+        if pair_instruction(self._vector.count) is not None:
+            for place in range(2):
+                total = self.pairs(total, *(wide(b, x.v, place, s) for x, s in zip((left, right), self._signed, strict=True)))
+            return total
+        for place in range(4):
+            factors = [wide(b, x.v, place, s, 32) for x, s in zip((left, right), self._signed, strict=True)]
+            total = total + total.wrap(b.mul(*factors))
         return total
+
+    def pairs(self, total: Value, left: Any, right: Any) -> Value:
+        """total + the two products in each lane, of numbers of 16 bits."""
+        name = pair_instruction(self._vector.count)
+        assert name is not None
+        fn = intrinsic_function(self._builder.module, name, self._vector, [left.type] * 2)
+        return total + total.wrap(self._builder.call(fn, [left, right]))
+
+
+def wide(b: Any, x: Any, place: int, is_signed: bool, bits: int = 16) -> Any:
+    """Bytes of lanes of 32 bits as numbers of 16: bytes 0 and 2 for place 0, 1 and 3 for place 1; or one of four as 32 bits."""
+    kind = ir.VectorType(ir.IntType(bits), getattr(x.type, "count", 1) * 32 // bits)
+    at_top = b.shl(b.bitcast(x, kind), constant(kind, bits - 8 - 8 * place))
+    return (b.ashr if is_signed else b.lshr)(at_top, constant(kind, bits - 8))
 
 
 def dot_instruction(lanes: int) -> str | None:
@@ -147,6 +158,82 @@ def _by_tiles(b: Any, sig: Any, value: list[Any], panel: int) -> None:
     TileProduct(b, f"tdpb{signs}d", kinds, (m, n, k), (left, a_rs), (right, b_panel, panel), (out, ldc)).all()
 
 
+def _by_pairs(b: Any, sig: Any, value: list[Any], lanes: int, quads: int) -> None:
+    """By products of pairs of 16 bits: a block's rows are widened once for all panels, a panel's columns once for all rows."""
+    m, n, _, a, a_off, a_rs, bb, b_off, b_panel, c, c_off, ldc, _ = value
+    a_kind, b_kind, c_kind = sig.args[3], sig.args[6], sig.args[9]
+    panel = int(sig.args[12].literal_value)
+    vectors = panel // lanes
+    vector = ir.VectorType(I32, lanes)
+    dots = ByteDots(b, a_kind, b_kind, vector, c)
+    rows = _rows_of_pairs(vectors)
+    with b.goto_entry_block():
+        pairs = b.alloca(I32, _c(2 * rows * quads))
+        pairs.align = 64
+
+    def widen(i: int, row: Any) -> None:
+        base = b.gep(a, [b.add(a_off, b.mul(a_rs, b.add(row, _c(i))))])
+
+        def some(first: Any, kind: Any) -> None:
+            four = _quad(b, a_kind, base, b.mul(first, _c(4)), kind)
+            for place in range(2):
+                at = b.bitcast(b.gep(pairs, [b.add(first, _c((2 * i + place) * quads))]), kind.as_pointer())
+                b.store(b.bitcast(wide(b, four, place, a_kind.dtype == "int8"), kind), at).align = 4
+
+        _for(b, _c(quads // lanes), lambda t: some(b.mul(t, _c(lanes)), vector))
+        _for(b, _c(quads % lanes), lambda t: some(b.add(t, _c(quads // lanes * lanes)), ir.VectorType(I32, 1)))
+
+    def tile(height: int, row: Any, count: int, b_at: Any, c_at: Any, mask: Any) -> None:
+        b_base = b.gep(bb, [b_at])
+
+        def step(place: int, quad: Any, sums: list[Any]) -> list[Any]:
+            at = b.mul(quad, _c(4 * panel))
+            columns = [_quad(b, b_kind, b_base, b.add(at, _c(4 * j * lanes)), vector) for j in range(count)]
+            right = [wide(b, x, place, b_kind.dtype == "int8") for x in columns]
+            new = []
+            for i in range(height):
+                pair = Value(b, b.load(b.gep(pairs, [b.add(quad, _c((2 * i + place) * quads))])))
+                left = b.bitcast(splat(pair, lanes).v, right[0].type)
+                new += [dots.pairs(Value(b, sums[i * count + j]), left, right[j]).v for j in range(count)]
+            return new
+
+        # Two loops: in one, LLVM would multiply both pairs of all rows before it adds, and registers would not hold them.
+        sums: list[Any] = [constant(vector, 0)] * (count * height)
+        for place in range(2):
+            sums = _counted_loop(b, _c(quads), sums, partial(step, place))
+        for i in range(height):
+            for j in range(count):
+                at = b.add(c_at, b.add(b.mul(ldc, b.add(row, _c(i))), _c(j * lanes)))
+                store_vector(b, c_kind, c, at, Value(b, sums[i * count + j]), mask if j == count - 1 else None)
+
+    def block(height: int, row: Any, _: Any) -> None:
+        for i in range(height):
+            widen(i, row)
+
+        def columns(count: int, p: Any, inside: Any, mask: Any) -> None:
+            b_at, c_at = b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel)))
+            if inside is not None:
+                b_at, c_at = b.add(b_at, b.mul(inside, _c(4))), b.add(c_at, inside)
+            tile(height, row, count, b_at, c_at, mask)
+
+        over_panels(b, n, panel, lanes, columns)
+
+    over_rows(b, m, rows, block)
+
+
+def _rows_of_pairs(vectors: int) -> int:
+    """Sums of so many rows fit registers, beside a row of B, a broadcast and a product."""
+    return max(1, min((current_target().vector_registers - vectors - 2) // vectors, 12))
+
+
+def _quads_in_pairs(k: Any, lanes: int, vectors: int) -> int | None:
+    """The steps of four of a sum whose rows are widened ahead: where the target multiplies pairs and no more, and they fit."""
+    known = _known(k)
+    if known is None or dot_instruction(lanes) is not None or pair_instruction(lanes) is None:
+        return None
+    return known // 4 if 0 < 2 * known * _rows_of_pairs(vectors) <= MOST_WIDE_BYTES else None
+
+
 def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
     m, n, k, a, a_off, a_rs, bb, b_off, b_panel, c, c_off, ldc, _ = value
     a_kind, b_kind, c_kind = sig.args[3], sig.args[6], sig.args[9]
@@ -154,6 +241,10 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
     target = current_target()
     lanes = panel_lanes(panel, 4)
     vectors = panel // lanes
+    in_pairs = _quads_in_pairs(k, lanes, vectors)
+    if in_pairs is not None:
+        _by_pairs(b, sig, value, lanes, in_pairs)
+        return
     vector = ir.VectorType(I32, lanes)
     dots = ByteDots(b, a_kind, b_kind, vector, c)
     # Sums, the columns' own sums, a row of B, and a broadcast with its shift.
