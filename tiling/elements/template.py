@@ -19,7 +19,7 @@ from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Generate, Literal, Move
 from hlo.types import ElementType
 from indexing.deriving.edges import EdgeMaps
-from indexing.expr import Expr, Interval, Var, as_expr, interval, simplify, substitute
+from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.rules import simplify_node, wrapped
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Scalar
 
@@ -234,16 +234,16 @@ class _Trace:
             raise LookupError(f"{op.name} reads what is known at run time")
         at: dict[Var, Expr] = dict(zip(edges.dim_vars, where, strict=True))
         parts: dict[Expr, Expr] = {}
-
-        def placed(e: Expr) -> Expr:
-            if type(e) is Var:
-                return at[e]
-            return simplify(substitute(e, at, parts), _ANYWHERE) if e.terms else e
-
         found = []
         for e in edges.reads:
-            index = where if e.is_identity else tuple([placed(x) for x in e.map.results])
-            found.append((tuple([(placed(c), span) for c, span in e.map.constraints]), (op.operands[e.operand], index)))
+            conditions = tuple([(_placed(c, at, parts), span) for c, span in e.map.constraints])
+            # A part of one element along a dimension is read at one place. Where a remainder tells which part it is, loops are
+            # split later: until then what its parts share would be weighed as if all of them computed it.
+            one = [(c, s.lower) for c, s in e.map.constraints if s.lower == s.upper]
+            known: dict[Var, Expr] = {c: Const(k) for c, k in one if type(c) is Var and type(at[c]) is Var}
+            there, own = ({**at, **known}, dict[Expr, Expr]()) if known else (at, parts)
+            index = where if e.is_identity else tuple([_placed(x, there, own) for x in e.map.results])
+            found.append((conditions, (op.operands[e.operand], index)))
         return found
 
     def _inner(self, v: Value, reads: Sequence[tuple[tuple[tuple[Expr, Interval], ...], _Key]]) -> int:
@@ -255,6 +255,12 @@ class _Trace:
         if len(reads) == 1:  # moved, and nothing else
             return self._places[reads[0][1]]
         return self._put(_Reads(tuple([(conditions, self._places[k]) for conditions, k in reads])))
+
+
+def _placed(e: Expr, at: Mapping[Var, Expr], known: dict[Expr, Expr]) -> Expr:
+    if type(e) is Var:
+        return at[e]
+    return simplify(substitute(e, at, known), _ANYWHERE) if e.terms else e
 
 
 _ANYWHERE: Mapping[Var, Interval] = {}

@@ -127,3 +127,19 @@ def test_what_is_known_at_run_time_has_no_pattern() -> None:
       return %s : tensor<4xf32>
     }""")
     assert template_of(root, (Var("d0"),), _in_memory, EdgeMaps()) is None
+
+
+def test_a_part_of_one_element_is_read_at_one_place() -> None:
+    """Transforms of windows: sixteen parts share what they compute where none of them names its number."""
+    root = _root("""
+    func.func @main(%a: tensor<1x8xf32>, %b: tensor<1x8xf32>) -> tensor<2x8xf32> {
+      %p = stablehlo.add %a, %b : tensor<1x8xf32>
+      %q = stablehlo.subtract %a, %b : tensor<1x8xf32>
+      %y = stablehlo.concatenate %p, %q, dim = 0 : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<2x8xf32>
+      return %y : tensor<2x8xf32>
+    }""")
+    template = template_of(root, (Var("d0"), Var("d1")), _in_memory, EdgeMaps())
+    assert template is not None
+    i, j = Var("i0"), Var("i1")
+    found = [n for n in all_nodes([template.at((i, j), {i: Interval(0, 1), j: Interval(0, 7)})]) if isinstance(n, Load)]
+    assert [(n.value.name, n.index) for n in found] == [("a", (Const(0), j)), ("b", (Const(0), j))]

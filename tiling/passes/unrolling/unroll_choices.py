@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hlo.access import Condition
-from indexing.expr import Const, Interval, Var, substitute
+from indexing.expr import Const, Interval, Var, simplify, substitute
 from tiling.loops.domains.conditions import range_of
-from tiling.loops.domains.split_domain import Rewriting, points_of
-from tiling.loops.element_ir import Choose, Load, Node, Test, all_nodes, has_runtimes
+from tiling.loops.domains.split_domain import Part, Rewriting, points_of
+from tiling.loops.element_ir import Choose, Load, Node, Test, all_nodes, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.passes.share_equal_nodes import share_equal_nodes
 
@@ -71,12 +71,21 @@ def _branch(node: Node, variable: Var, value: int) -> Node:
 def _unrolled(nest: Nest, loop: Loop, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
     rest = [x for x in nest.loops if x is not loop]
     made = []
+    known: dict[Node, frozenset[Var]] = {}
+    whole = Rewriting(Part((), {}, {}), ranges)
     for k, part in enumerate(points_of([loop])):
         own = tuple(replace(s, node=_branch(s.node, loop.variable, k)) for s in nest.stores)
-        made.append(Rewriting(part, ranges).nest(replace(nest, loops=(loop, *rest), stores=own)))
+        if any(loop.variable in node_variables(s.node, known) for s in own):
+            made.append(Rewriting(part, ranges).nest(replace(nest, loops=(loop, *rest), stores=own)))
+        else:  # which part it is was all that the variable told
+            at = {loop.variable: Const(k)}
+            indices = [tuple([simplify(substitute(e, at), ranges) for e in s.index]) for s in own]
+            stores = [replace(s, index=i, node=whole.node(s.node)) for s, i in zip(own, indices, strict=True)]
+            made.append(replace(nest, loops=tuple(rest), stores=tuple(stores)))
     body = replace(made[0], stores=tuple(s for n in made for s in n.stores))
     if any(x.loops != body.loops for x in made):
         return nest
     shared = share_equal_nodes(body, buffer_of)
-    before, after = (sum(1 for _ in all_nodes([s.node for s in n.stores])) for n in (body, shared))
+    before = sum(sum(1 for _ in all_nodes([s.node])) for s in body.stores)  # however many of them are one node already
+    after = sum(1 for _ in all_nodes([s.node for s in shared.stores]))
     return shared if after <= MOST_NODES and before >= LEAST_SHARED * after else nest
