@@ -26,6 +26,7 @@ from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Scalar
 __all__ = ["Template", "template_of"]
 
 _Index = tuple[Expr, ...]
+_Conditions = tuple[tuple[Expr, Interval], ...]  # expressions, and where they have to be
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class _Function:
 class _Reads:
     """The node, given by its place, of the first read whose conditions hold: (expression, interval) of each read."""
 
-    reads: tuple[tuple[tuple[tuple[Expr, Interval], ...], int], ...]
+    reads: tuple[tuple[_Conditions, int], ...]
 
 
 _Part = Scalar | _Element | _Number | _Function | _Reads
@@ -188,7 +189,7 @@ class _Trace:
     def at(self, root: Value, dims: _Index) -> None:
         """Writes down the parts of root[dims], operands first."""
         todo: list[_Key] = [(root, dims)]
-        reads: dict[_Key, list[tuple[tuple[tuple[Expr, Interval], ...], _Key]]] = {}
+        reads: dict[_Key, list[tuple[_Conditions, _Key]]] = {}
         while todo:  # an explicit stack: chains of thousands of ops are no exception
             key = todo[-1]
             if key in self._places:
@@ -222,7 +223,7 @@ class _Trace:
             return self._put(_Number(v.op, where, element))
         return None
 
-    def _reads(self, v: Value, where: _Index) -> list[tuple[tuple[tuple[Expr, Interval], ...], _Key]]:
+    def _reads(self, v: Value, where: _Index) -> list[tuple[_Conditions, _Key]]:
         op = v.op
         assert op is not None
         if not isinstance(op.definition.semantics, (Elementwise, Move)):
@@ -246,7 +247,7 @@ class _Trace:
             found.append((conditions, (op.operands[e.operand], index)))
         return found
 
-    def _inner(self, v: Value, reads: Sequence[tuple[tuple[tuple[Expr, Interval], ...], _Key]]) -> int:
+    def _inner(self, v: Value, reads: Sequence[tuple[_Conditions, _Key]]) -> int:
         op = v.op
         assert op is not None
         semantics = op.definition.semantics
