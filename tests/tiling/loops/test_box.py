@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Hashable
 
 import pytest
 
@@ -80,3 +81,15 @@ def test_covers() -> None:
     assert not covers((Span(t * 4, 4, 16),), (16,), [(t, 4), (u, 2)])
     assert covers((Span(t * 4, 4, 16), Span(Const(0), 8, 8)), (16, 8), [(t, 4)])
     assert not covers((Span(t * 4, 4, 16), Span(t * 2, 2, 8)), (16, 8), [(t, 4)])
+
+
+def test_what_is_known_of_one_box_is_not_taken_for_another() -> None:
+    """Covers are shared between maps: of the same spans, whose tile numbers have the same ranges."""
+    d, t = Var("d0"), Var("t0")
+    m = IndexingMap.over([32], [d // 2 + 1])
+    known: dict[Hashable, Span] = {}
+    for size, count in ((4, 8), (8, 4), (3, 11), (4, 5), (32, 1)):
+        box = (Span(t * size if count > 1 else Const(0), size, 32),)
+        ranges = {t: Interval(0, count - 1)}
+        assert image(m, [17], box, ranges, known) == image(m, [17], box, ranges), (d, size, count)
+    assert len(known) == 5

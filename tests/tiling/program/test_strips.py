@@ -430,3 +430,25 @@ def test_a_plan_computes_again_where_that_costs_little_and_its_pins_do_too() -> 
     again = tiling.plan(plan.module, machine=machine, supports=supports, pins=plan.pins())
     assert loops_of(again) == loops_of(plan)
     assert any("1 product and what follows computed again for later readers" in d.reason for d in plan.decisions)
+
+
+def test_all_of_a_chain_between_two_ops_belongs_to_the_strips() -> None:
+    """Ops from one value of the strips to another are found through all that lies between, however small it is."""
+    module = hlo.parse("""func.func @main(%x: tensor<64x32xf32>, %w: tensor<32x256xf32>) -> tensor<64x256xf32> {
+      %z = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+         : (tensor<64x32xf32>, tensor<32x256xf32>) -> tensor<64x256xf32>
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %s = stablehlo.reduce(%z init: %zero) applies stablehlo.add across dimensions = [1]
+         : (tensor<64x256xf32>, tensor<f32>) -> tensor<64xf32>
+      %a = stablehlo.negate %s : tensor<64xf32>
+      %b = stablehlo.tanh %a : tensor<64xf32>
+      %c = stablehlo.cosine %b : tensor<64xf32>
+      %d = stablehlo.broadcast_in_dim %c, dims = [0] : (tensor<64xf32>) -> tensor<64x256xf32>
+      %y = stablehlo.multiply %z, %d : tensor<64x256xf32>
+      return %y : tensor<64x256xf32>
+    }""")
+    program = flatten(module, supports=supports)
+    seed = next(op for op in program.ops if op.name == "stablehlo.dot_general").results[0]
+    found = StripFinder(program).find(seed, 0, 4)
+    assert isinstance(found, Strips)
+    assert {"negate", "tanh", "cosine"} <= {op.definition.mnemonic for op in found.ops}
