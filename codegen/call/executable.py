@@ -32,7 +32,7 @@ from codegen.call.runs.by_xla import call_by_xla
 from codegen.call.runs.guarded import GuardedRun
 from codegen.call.tracing import Trace
 from codegen.call.xla_call import Failures, XlaCall
-from codegen.call.xla_packs import XlaPacks
+from codegen.call.xla_packs import MANY, XlaPacks
 from codegen.launcher import launch, memory, native_threads
 from codegen.launcher.guard import SCRATCH_GAP_BYTES, ScratchUse, StepUse
 from codegen.native.jit import KernelTarget, MachineCode, stats
@@ -325,10 +325,11 @@ class Executable:
         )
 
     def packs_for_xla(
-        self, call: XlaCall, is_deleted: Callable[[Any], bool], is_idle: Callable[[], bool]
+        self, call: XlaCall, is_deleted: Callable[[Any], bool], is_idle: Callable[[], bool], hold: Callable[[Any], Any]
     ) -> XlaPacks | None:
-        """What is kept between calls of `call`, which `for_xla` gave; None where nothing is only packed."""
-        return XlaPacks(self._packs.packs, call, is_deleted, is_idle) if self._packs.packs else None
+        """What is kept between calls of `call`, which `for_xla` gave; None where nothing is only packed, of few arguments."""
+        packs = self._packs.packs
+        return XlaPacks(packs, call, is_deleted, is_idle, hold) if packs or len(call.given) >= MANY else None
 
     def gather(self, results: Sequence[Any]) -> tuple[np.ndarray, ...]:
         """The whole arrays of which all processes hold tiles; all of them call it. Without a partition: the results."""

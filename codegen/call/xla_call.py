@@ -474,11 +474,19 @@ class XlaCall:
         self.words = np.array(record, np.int64)
         self.address = int(self.words.ctypes.data)
 
-    def without(self, plan: launch.Plan, numbers: Sequence[int], places: Mapping[int, int]) -> XlaCall:
-        """The record of the steps with these numbers alone, which `plan` has; memories that others made are at `places`."""
+    def without(
+        self, plan: launch.Plan, numbers: Sequence[int], places: Mapping[int, int], arguments: Mapping[int, int] | None = None
+    ) -> XlaCall:
+        """The record of the steps with these numbers alone, which `plan` has; memories that others made are at `places`.
+
+        Calls of it have the arguments in their order but for those of `arguments`, whose elements are at these addresses.
+        """
         given, made, fixed, offsets, arena_bytes, threads, host, done, failures, is_plain, keep, held = self._rest
+        known = arguments or {}
+        at = {**places, **{slot: known[n] for n, slot in enumerate(given) if slot is not None and n in known}}
         return XlaCall(
-            plan, given, made, {**fixed, **places}, {k: at for k, at in offsets.items() if k not in places}, arena_bytes, threads,
+            plan, [slot for n, slot in enumerate(given) if n not in known], made, {**fixed, **at},
+            {k: offset for k, offset in offsets.items() if k not in at}, arena_bytes, threads,
             lambda number, addresses: host(numbers[number], addresses), done, failures, is_plain, keep, held,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Warm calls of `tilewright.jit` without Python: JAX's native call has what the function compiled (`tilewright.jax.direct`)."""
+"""Warm calls of `tilewright.jit` without Python: JAX's native call has what it compiled (`tilewright.jax.calls.direct`)."""
 
 from __future__ import annotations
 

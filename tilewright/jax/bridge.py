@@ -25,15 +25,15 @@ from hlo.logs import set_up_logs
 from hlo.module import Module
 from tilewright.jax import first_call
 from tilewright.jax.again import tell
+from tilewright.jax.calls.direct import Called, Direct
+from tilewright.jax.calls.front import ELSEWHERE, MISSED, Front, NotReadyError
+from tilewright.jax.calls.results import Results
 from tilewright.jax.compiled import Compiled, Waiting
-from tilewright.jax.direct import Called, Direct
-from tilewright.jax.front import ELSEWHERE, MISSED, Front, NotReadyError
 from tilewright.jax.inherited import started_in
 from tilewright.jax.kept_programs import find, keep, own_digest
 from tilewright.jax.lowering import Lowered, lower_all
 from tilewright.jax.options import PLACING, Settings, elsewhere, no_number, take_in
 from tilewright.jax.platform_name import PLATFORM
-from tilewright.jax.results import Results
 from tilewright.jax.saving import save_with_trees
 from tilewright.jax.signatures import foreign, is_traced, meshes, signature, static_arguments
 from tilewright.jax.stages import CompiledFunction, LoweredModule
@@ -369,7 +369,7 @@ class Jitted(Called):
 
     def _look(self, front: Front, args: Any, kwargs: Any) -> None:
         leaves, key = self._signature(args, kwargs)
-        front.look(self._made.get(key), leaves)
+        front.look(self._made.get(key), leaves, key[0])
 
     def _thorough_call(self, args: Any, kwargs: Any, is_missed: bool) -> Any:
         jax = _jax()
@@ -387,7 +387,7 @@ class Jitted(Called):
                     self._thorough.add(key)
             elif found is not ELSEWHERE:
                 if front.has_packs:
-                    front.look(made, leaves)
+                    front.look(made, leaves, key[0])
                 made.delete_donated(leaves)
                 return found
         results = made.results_of(jax, leaves)
@@ -450,7 +450,7 @@ class Jitted(Called):
                 return None
             self._front = front
             if front.has_packs:  # so that what stays the same is packed in this call, which is long anyway, and in none after it
-                front.look(made, [x and x() for x in self._called[key]])
+                front.look(made, [x and x() for x in self._called[key]], key[0])
             if self._is_simple and front.pending:
                 self._direct.begin()
             return front

@@ -11,8 +11,8 @@ import numpy as np
 import codegen
 from hlo.types import TensorType, TokenType
 from tilewright.jax import first_call
+from tilewright.jax.calls.results import Results
 from tilewright.jax.lowering import Lowered
-from tilewright.jax.results import Results
 from tilewright.jax.signatures import array
 from tilewright.jax.tokens import NO_ELEMENTS, is_token
 

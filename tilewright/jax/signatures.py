@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CONFIGURATION", "array", "foreign", "is_traced", "meshes", "signature", "static_arguments"]
+__all__ = ["CONFIGURATION", "array", "configuration", "foreign", "is_traced", "meshes", "signature", "static_arguments"]
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
@@ -77,8 +77,12 @@ def signature(
             types.append(_type(jax, leaf))
     if is_traced:
         return leaves, None
-    config = tuple(getattr(jax.config, name, None) for name in CONFIGURATION)
-    return leaves, (tree, tuple(types), len(args), static, config)
+    return leaves, (tree, tuple(types), len(args), static, configuration(jax))
+
+
+def configuration(jax: Any) -> tuple[Any, ...]:
+    """JAX's settings that a compiled program depends on."""
+    return tuple(getattr(jax.config, name, None) for name in CONFIGURATION)
 
 
 def foreign(jax: Any, leaf: Any) -> Any:

@@ -148,6 +148,11 @@ class _Figures:
         return self.vanishing_bytes // self.strips.count
 
     @property
+    def rank(self) -> tuple[bool, int]:
+        """Less is better."""
+        return self.strips.moves_masks, self.strip_bytes
+
+    @property
     def reason(self) -> str:
         s = self.strips
         size = s.seed.shape[s.axis] // s.count
@@ -174,7 +179,10 @@ def _large(made: Plan, plain: Program) -> list[tuple[int, Value]]:
 
 
 def _best(plain: Program, seed: Value, kept: frozenset[Value], machine: Machine) -> _Figures | Declined:
-    """The strips that take the least memory among those that cost next to nothing; or why there are none."""
+    """The strips that take the least memory among those that cost next to nothing; or why there are none.
+
+    Those that leave masks in place come first, whose loops these still bound: a window's heads rather than its rows.
+    """
     finder = StripFinder(plain)
     reasons: list[str] = []
     best: _Figures | None = None
@@ -191,7 +199,7 @@ def _best(plain: Program, seed: Value, kept: frozenset[Value], machine: Machine)
             if figures.seconds > MOST_AGAIN * figures.product_seconds:
                 reasons.append(f"dimension {axis}: {figures.reason}, which takes too long")
                 break
-            if best is None or figures.strip_bytes < best.strip_bytes:
+            if best is None or figures.rank < best.rank:
                 best = figures
     if best is None:
         return Declined("; ".join(reasons) or "it has no dimension to be cut")

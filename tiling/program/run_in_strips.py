@@ -43,6 +43,12 @@ class Strips:
     results: tuple[Value, ...]  # in strips that are put together, or summed
     copied: frozenset[Op]  # the ops that others make again for themselves: masks, constants
 
+    @property
+    def moves_masks(self) -> bool:
+        """Whether each strip has another part of a mask of places: its number is known at run time, and bounds no loops."""
+        moves = any(op.name == "stablehlo.iota" and op.attr("iota_dimension") == self.cuts[op].axis for op in self.ops)
+        return moves and any(_is_mask_of_places(v) for v in self.axes)
+
 
 class StripFinder:
     """Finds the strips of a program."""

@@ -2,8 +2,8 @@
 
 `jax.jit(f)` is an object of jaxlib's (`PjitFunction`): it finds a call's signature and what was compiled for it in native code,
 and asks a function of Python's, its miss, for what it does not know. `Direct` makes such an object whose miss is a function's own
-thorough call. Where that has a program which JAX's own call runs (`tilewright.jax.front`), the miss also says what JAX made of
-it, and calls with the same signature go there from then on: no line of Python runs.
+thorough call. Where that has a program which JAX's own call runs (`tilewright.jax.calls.front`), the miss also says what JAX made
+of it, and calls with the same signature go there from then on: no line of Python runs.
 
 While a miss runs, calls of the same function take Python's way: jaxlib refuses calls from within the miss of their own signature,
 and a callback of the program may make one.

@@ -34,10 +34,12 @@ from codegen.call.xla_call import (
     handler_address,
     hold_type,
 )  # fmt: skip
-from codegen.call.xla_packs import XlaPacks
+from codegen.call.xla_packs import Known, XlaPacks
 from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
+from tilewright.jax.calls.known_arguments import KnownCall, committed, held
+from tilewright.jax.signatures import configuration
 
 __all__ = ["ELSEWHERE", "MISSED", "Front", "NotReadyError"]
 
@@ -134,6 +136,7 @@ class Front:
 
         self._jax = jax
         self._jit = jax.jit(bind, static_argnums=tuple(numbers), static_argnames=tuple(names))
+        self._has_static = bool(numbers or names)
         # What `core.trace_state_clean` asks, without its calls
         self._trace, self._axes = core.trace_state_strong_ref, core.axis_env_state
         self._no_trace, self._no_axes = core.eval_trace, core.top_axis_env
@@ -150,6 +153,8 @@ class Front:
         self._direct: set[Any] = set()  # programs that need nothing of Python's before and after a call
         self.pending: set[Any] = set()  # those of them that JAX is still to be told of
         self._packs: dict[Any, XlaPacks] = {}
+        self._known: dict[Any, KnownCall] = {}
+        self._flatten = jax.tree_util.tree_flatten
         self.has_packs = False
         self._looks_each = self._looks_in = 1  # calls
         self._raised = interrupts.raised_word()
@@ -161,6 +166,7 @@ class Front:
     ) -> None:  # fmt: skip
         done, held, begun = self._done, self._held, next(self._begun) - next(self._void)
         is_counted = not self._is_direct
+        self._known.clear()
         del self._jit  # with it goes what XLA made, but for what computes or lies in one of JAX's caches
 
         def has_ended() -> bool:
@@ -184,15 +190,17 @@ class Front:
             _registered()
             results_bytes = sum(a.size * a.dtype.itemsize for a in made.lowered.out_avals if not _is_key(jax, a))
             expect_memory(2 * (call.bytes + results_bytes))
-            packs = made.executable.packs_for_xla(call, _is_deleted, _idle(self._done, self._void, self._begun))
-            if packs is not None:
+            is_direct = call.threads == 1 and not call.is_waited_for and call.bytes <= DIRECT_BYTES
+            idle = _idle(self._done, self._void, self._begun)
+            packs = made.executable.packs_for_xla(call, _is_deleted, idle, held)
+            if packs is not None and not (is_direct and not packs.packs):
                 self._packs[made] = packs
                 self.has_packs = True
             seconds = made.executable.modelled_seconds
             if not call.is_waited_for and (seconds is None or seconds >= LONG_SECONDS) and _is_long(jax, made, leaves):
                 self._long.add(call)
             self._programs[made] = call
-            if packs is None and call.threads == 1 and not call.is_waited_for and call.bytes <= DIRECT_BYTES:
+            if is_direct and made not in self._packs:
                 self._direct.add(made)
                 self.pending = set(self._direct)
             self._workers = max(self._workers, call.threads)
@@ -206,19 +214,63 @@ class Front:
         self._looks_in -= 1
         return self._looks_in <= 0
 
-    def look(self, made: Any, leaves: Sequence[Any]) -> None:
-        """What a call's arguments were: of arrays that stay the same, what is only packed is packed once."""
+    def look(self, made: Any, leaves: Sequence[Any], tree: Any) -> None:
+        """What a call's arguments were: of arrays that stay the same, what is only packed is packed once, and JAX not given."""
         packs, is_kept = self._packs.get(made), False
         if packs is not None:
 
             def owner(k: int) -> Any:
                 leaf = leaves[k]
                 is_lasting = type(leaf) is self._array and isinstance(leaf.dtype, np.dtype) and k not in made.donated
-                return leaf if is_lasting and not leaf.is_deleted() else None
+                return leaf if is_lasting and not leaf.is_deleted() and leaf.is_ready() else None
 
-            is_kept = packs.look(owner, lambda k: int(leaves[k].unsafe_buffer_pointer()))
+            is_kept = packs.look(owner, lambda k: int(leaves[k].unsafe_buffer_pointer()), committed(leaves))
+            self._know(made, packs.known, leaves, tree)
         self._looks_each = RARELY if is_kept else min(2 * self._looks_each, MOST_RARELY)
         self._looks_in = self._looks_each
+
+    def _know(self, made: Any, known: Known | None, leaves: Sequence[Any], tree: Any) -> None:
+        """From now on calls with these arguments but for some are made with those alone."""
+        mine = self._known.get(made)
+        if known is None or self._has_static:
+            self._known.pop(made, None)
+        elif mine is None or mine.known() is not known:
+            jax, is_long, settings = self._jax, self._programs[made] in self._long, configuration(self._jax)
+            program, numbers = known.call, known.others
+
+            def bound(others: Sequence[Any]) -> Any:
+                if configuration(jax) != settings:
+                    raise NotReadyError
+                return _bound(jax, made, program, others, is_long, numbers)
+
+            call = KnownCall(jax, known, tree, leaves, self._array, bound)
+            if call.is_possible:
+                self._known[made] = call
+
+    def _results(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What JAX's call gives for these arguments, or for those of them that are not known."""
+        if self._known:
+            leaves, tree = self._flatten((args, kwargs))
+            for made, mine in tuple(self._known.items()):  # another thread may add one
+                packs, known = self._packs[made], mine.known()
+                if known is None or packs.known is not known:  # after `leaves`: an array that is gone is none of them
+                    self._known.pop(made, None)
+                    self._looks_in = 1
+                elif mine.takes(tree, leaves):
+                    if not mine.is_there(leaves):
+                        packs.drop()
+                        break
+                    try:
+                        return mine.function(*mine.others(leaves))
+                    except NotReadyError:  # of a setting that came later
+                        self._known.pop(made, None)
+                elif changed := mine.changed(tree, leaves):
+                    packs.expect_others(changed)
+                    self._looks_in = 1
+        if self.has_packs:
+            for packs in tuple(self._packs.values()):
+                packs.check()
+        return self._jit(*args, **kwargs)
 
     @property
     def served(self) -> int:
@@ -262,12 +314,9 @@ class Front:
                     value.block_until_ready()
                 else:
                     self._jax.block_until_ready(value)
-        if self.has_packs:
-            for packs in tuple(self._packs.values()):  # another thread may add one
-                packs.check()
         next(self._begun)
         try:
-            results = self._jit(*args, **kwargs)
+            results = self._results(args, kwargs)
         except NotReadyError:
             next(self._void)
             return MISSED
@@ -341,9 +390,13 @@ def _weight(jax: Any, raw: Sequence[Any]) -> list[Any]:
     return [lax.mul(lax.iota(np.float32, _COUNTED), lax.broadcast(one, (_COUNTED,)))]
 
 
-def _bound(jax: Any, made: Any, call: XlaCall, leaves: Sequence[Any], is_long: bool) -> Any:
+def _bound(
+    jax: Any, made: Any, call: XlaCall, leaves: Sequence[Any], is_long: bool, numbers: Sequence[int] | None = None
+) -> Any:
+    """What JAX compiles for a call with these leaves; they are the program's arguments with the numbers `numbers`, or all."""
     raw = [jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x for x in leaves]
-    if any(x.dtype != t for x, t in zip(raw, made.dtypes, strict=True)):
+    dtypes = made.dtypes if numbers is None else [made.dtypes[n] for n in numbers]
+    if any(x.dtype != t for x, t in zip(raw, dtypes, strict=True)):
         raise NotReadyError
     avals = made.lowered.out_avals
     implementations: dict[int, Any] = {}
