@@ -33,6 +33,7 @@ LEAST_ROWS = 256  # for which a copy of what the program is given is made by its
 FEW_BLOCKS = 40  # of rows: an operand of several times the second cache is packed for more uses than these
 MUCH = 4
 WIDENED_USES = 16  # blocks of rows that meet a panel from which on it is widened once
+LEAN_PART = 8  # of the shared cache: a copy of less is no matter of memory
 MOST_PACKED = 0.5  # of the second-level cache that a task's own copy takes at once
 
 
@@ -222,11 +223,17 @@ class Packing(Roles):
         is_given = all(x.value.op is None for x in loads([self.right]))
         return block_bytes * count <= c.machine.l2_bytes and (not is_given or count >= LEAST_ROWS)
 
+    @property
+    def _is_lean(self) -> bool:
+        """Whether memory counts more than packing once (`Names.is_lean`), of a copy that is large beside the shared cache."""
+        size_bytes = self._columns_of_right * self.depth * self._kept_element(self.right, 1).itemsize_bytes
+        return self.c.names.is_lean and size_bytes * LEAN_PART > self.c.machine.l3_bytes
+
     def _pack_in_task(self) -> Place | None:
         """The right operand's panels are made by each task; where loops around the product move it, for each block of k."""
         c = self.c
         deep = self.depth > 4 * self.row.window_block
-        moved = any(x.variable in self.in_right for x in self.around) or (deep and c.names.is_lean)
+        moved = any(x.variable in self.in_right for x in self.around) or (deep and self._is_lean)
         moved |= self.blocks > 1 and self._is_packed_once()
         if self.kernel.together > 1 or (not moved and deep):
             return None

@@ -129,7 +129,7 @@ class Contraction(Packing):
 
     def _packs_weights(self) -> bool:
         """Whether the right operand is put into panels before all tasks: it lies otherwise, and does not grow by that."""
-        if not isinstance(self.right, Load) or self._is_made_inside() or self.is_split or self.c.names.is_lean or self._expands():
+        if not isinstance(self.right, Load) or self._is_made_inside() or self.is_split or self._is_lean or self._expands():
             return False
         return self._runs_along_depth()
 
@@ -305,7 +305,7 @@ class Contraction(Packing):
             return replace(tile, panel_stride=self.nr)
         if self._is_made_inside() or self.is_split or self._expands() or not any(x is self.n for x in c.loops):
             return self._pack_in_task()
-        in_task = self._pack_in_task() if c.names.is_lean or self._is_packed_once() else None
+        in_task = self._pack_in_task() if self._is_lean or self._is_packed_once() else None
         return in_task or self._pack_ahead()
 
     def _stays_cached(self, row_bytes: int, item_bytes: int) -> bool:

@@ -46,8 +46,7 @@ class Strips:
     @property
     def moves_masks(self) -> bool:
         """Whether each strip has another part of a mask of places: its number is known at run time, and bounds no loops."""
-        moves = any(op.name == "stablehlo.iota" and op.attr("iota_dimension") == self.cuts[op].axis for op in self.ops)
-        return moves and any(_is_mask_of_places(v) for v in self.axes)
+        return any(_is_mask_of_places(v) and _varies_along(v, axis) for v, axis in self.axes.items())
 
 
 class StripFinder:
@@ -130,6 +129,20 @@ def _is_mask_of_places(v: Value) -> bool:
         found.update(op.operands)
         if len(found) > MOST_OF_MASK:
             return False
+    return True
+
+
+def _varies_along(v: Value, axis: int) -> bool:
+    """Whether a mask of places may differ from place to place along a dimension."""
+    op = v.op
+    if op is None or (is_rebuilt(v) and not op.operands):
+        return op is None or op.attributes.get("iota_dimension") == axis
+    if isinstance(op.definition.semantics, Elementwise):
+        return any(_varies_along(x, axis) for x in op.operands if x.rank > axis)
+    if op.name == "stablehlo.broadcast_in_dim":
+        source = next((k for k, d in enumerate(op.attr("broadcast_dimensions")) if d == axis), None)
+        x = op.operands[0]
+        return source is not None and x.shape[source] != 1 and _varies_along(x, source)
     return True
 
 
