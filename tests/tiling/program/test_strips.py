@@ -22,6 +22,7 @@ from hlo.registry import Literal
 from tests.indexing.index_helpers import op_of
 from tests.indexing.op_examples import EXAMPLES
 from tests.indexing.test_ops import inputs_of
+from tiling.loops.buffers import Scope
 from tiling.passing import without
 from tiling.planning import planner, strips
 from tiling.program.as_module import as_module
@@ -314,6 +315,42 @@ def test_scratch_is_that_of_a_strip_and_results_are_the_evaluators() -> None:
     arrays = entropy_inputs(512, 64, 384)
     for a, b in zip(executable(*arrays), interp.evaluate(hlo.parse(LOSS), *arrays), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
+
+
+def masked(heads: int, n: int, d: int, *, whole: bool) -> str:
+    """exp(x wT) where a mask of places has it, for itself times w and times u: of each head the same part of it, or of none."""
+    x, z, m, places = f"{heads}x{n}x{d}xf32", f"{heads}x{n}x{n}xf32", f"{heads}x{n}x{n}xi1", f"{n}x{n}xi32"
+    x, z, m, places = (f"tensor<{t}>" for t in (x, z, m, places))
+    first = "%i" if not whole else "%j"
+    return f"""func.func @main(%x: {x}, %w: {x}, %u: {x}) -> ({x}, {x}) {{
+    %z = stablehlo.dot_general %x, %w, batching_dims = [0] x [0], contracting_dims = [2] x [2] : ({x}, {x}) -> {z}
+    %i = stablehlo.iota dim = 0 : {places}
+    %j = stablehlo.iota dim = 1 : {places}
+    %keep = stablehlo.compare GE, {first}, %j : ({places}, {places}) -> tensor<{n}x{n}xi1>
+    %each = stablehlo.broadcast_in_dim %keep, dims = [1, 2] : (tensor<{n}x{n}xi1>) -> {m}
+    %zero = stablehlo.constant dense<0.0> : {z}
+    %e = stablehlo.exponential %z : {z}
+    %s = stablehlo.select %each, %e, %zero : {m}, {z}
+    %a = stablehlo.dot_general %s, %w, batching_dims = [0] x [0], contracting_dims = [2] x [1] : ({z}, {x}) -> {x}
+    %b = stablehlo.dot_general %s, %u, batching_dims = [0] x [0], contracting_dims = [1] x [1] : ({z}, {x}) -> {x}
+    return %a, %b : {x}, {x}
+  }}"""
+
+
+@pytest.mark.parametrize(("whole", "axis"), [(False, 0), (True, 1)])
+def test_strips_leave_a_mask_in_place_where_there_are_others(whole: bool, axis: int) -> None:
+    """A strip of rows has a part of the mask that is known at run time: its loops were bounded by none (.62)."""
+    (pin,) = planned(masked(2, 512, 16, whole=whole)).strips
+    assert pin.strips is not None and pin.strips[1] == axis
+
+
+def test_a_strips_factor_is_packed_ahead_where_its_copy_is_small() -> None:
+    """Each task packed it, as what is large is (a window of attention with gradients: .84 of what it takes now)."""
+    small, large = (
+        {b.scope for p in planned(text).nested() for f in p.fusions for b in f.schedule.buffers if b.name.endswith("_right")}
+        for text in (masked(2, 512, 16, whole=False), linear_cross_entropy(512, 64, 384))
+    )
+    assert (small, large) == ({Scope.SHARED}, {Scope.THREAD})
 
 
 def loops_of(plan: tiling.Plan) -> list[str]:
