@@ -19,7 +19,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax
     import jax.numpy as jnp
 
-    from tilewright.jax import direct, front
+    from tilewright.jax.calls import direct, front
 
 X = np.linspace(-1, 1, 7, dtype=np.float32)
 

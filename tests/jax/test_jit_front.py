@@ -30,7 +30,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax.numpy as jnp
 
     from codegen.call import xla_call
-    from tilewright.jax import front
+    from tilewright.jax.calls import front
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -411,7 +411,7 @@ import jax.numpy as jnp
 import numpy as np
 import tilewright
 from codegen.call import xla_call
-from tilewright.jax import front
+from tilewright.jax.calls import front
 
 logging.basicConfig(level=logging.INFO)
 front.DIRECT_BYTES = 0  # as of one that takes more

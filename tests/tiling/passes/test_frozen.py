@@ -87,7 +87,11 @@ def test_arrays_are_keys_as_themselves() -> None:
 ROOMS = ("hlo", "indexing", "interp", "tilewright", "tiling", *(f"codegen/{r}" for r in (
     "c", "kernel", "launcher", "native", "remembered", "source", "tune",
 )))  # fmt: skip
-BY_IDENTITY = {"hlo/identity.py", "tilewright/pjrt/entries.py"}  # the latter hands addresses of objects to native code
+BY_IDENTITY = {
+    "hlo/identity.py",
+    "tilewright/pjrt/entries.py",  # hands addresses of objects to native code
+    "tilewright/jax/calls/known_arguments.py",  # compares hundreds of objects at each call, and must not keep them
+}
 
 
 @pytest.mark.parametrize("room", ROOMS)
