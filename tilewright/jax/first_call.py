@@ -51,7 +51,7 @@ __all__ = ["Ahead", "Later", "begin", "compile_ahead", "evaluated", "parsed"]
 
 _log = logging.getLogger("tilewright")
 
-# What compiling takes in a process of its own: a fit to 66 programs of JAX's libraries, timm and transformers (within a factor of 1.4).
+# What compiling takes in a process of its own: a fit to 66 programs of JAX's libraries, timm and transformers.
 _PROGRAM_SECONDS, _OP_SECONDS, _KIND_SECONDS = 0.3, 0.0008, 0.003
 _LARGE_ELEMS, _LARGE_KIND_SECONDS = 1 << 16, 0.03  # tiles are sought for what is large, and it is packed
 _WINDOW_SECONDS = 0.23  # each kernel of a convolution: its borders are code of their own

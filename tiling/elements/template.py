@@ -235,13 +235,14 @@ class _Trace:
             raise LookupError(f"{op.name} reads what is known at run time")
         at: dict[Var, Expr] = dict(zip(edges.dim_vars, where, strict=True))
         parts: dict[Expr, Expr] = {}
+        # Parts of one element along a dimension are read at one place each. Where a remainder tells which part it is, loops are
+        # split later: until then what the parts share would be weighed as if all of them computed it. (Beside a longer part its
+        # address stays like that one's: a loop chooses between the two without a jump.)
+        ones = [{c: Const(s.lower) for c, s in e.map.constraints if s.lower == s.upper and type(c) is Var} for e in edges.reads]
         found = []
-        for e in edges.reads:
+        for e, one in zip(edges.reads, ones, strict=True):
             conditions = tuple([(_placed(c, at, parts), span) for c, span in e.map.constraints])
-            # A part of one element along a dimension is read at one place. Where a remainder tells which part it is, loops are
-            # split later: until then what its parts share would be weighed as if all of them computed it.
-            one = [(c, s.lower) for c, s in e.map.constraints if s.lower == s.upper]
-            known: dict[Var, Expr] = {c: Const(k) for c, k in one if type(c) is Var and type(at[c]) is Var}
+            known: dict[Var, Expr] = {c: k for c, k in one.items() if type(at[c]) is Var} if all(ones) else {}
             there, own = ({**at, **known}, dict[Expr, Expr]()) if known else (at, parts)
             index = where if e.is_identity else tuple([_placed(x, there, own) for x in e.map.results])
             found.append((conditions, (op.operands[e.operand], index)))

@@ -276,16 +276,19 @@ class Lowering(Placing):
         memo: dict[Node, frozenset[Var]] = {}
         at = {x.variable: k for k, x in enumerate(reader.loops)}
         places = []
-        for e in load.index:
+        assert plan.box is not None
+        for e, span in zip(load.index, plan.box, strict=True):
             inside = [at[u] for u in e.variables if u in at]
             if len(inside) > 1 or any(u not in at and u not in {t for t, _ in self.tiles} for u in e.variables):
+                return None
+            if not inside and span.size > 1:
                 return None
             places.append(inside[0] if inside else -1)
         order = sorted(range(len(places)), key=lambda k: places[k])
         last = plan.loops[order[-1]].variable
         in_both = all(last in node_variables(n, memo) for n in plan.nodes)
         shared = in_both or not plan.reduction
-        return order if shared and order != sorted(order) and -1 not in places else None
+        return order if shared and order != sorted(order) else None
 
     # ------------------------------------------------------------ steps
 

@@ -180,8 +180,8 @@ def _ranked(
     if grid is not None and thorough and judge is weigh and model_of(machine) is None:
         known_places = [p for p in grid.places if grid.sizes(p) in each.tried.sizes]  # while fusions were compared
         best = descend(grid, each.seconds, min(known_places, key=lambda p: each.seconds(grid.sizes(p)), default=grid.middle))
-        if min(map(each.seconds, few), default=inf) <= WORTH_MORE * best:
-            each.weigh(others)
+        if min(map(each.seconds, few), default=inf) <= WORTH_MORE * best or best >= found[0].estimate.seconds:
+            each.weigh(others)  # they come near, or no block is better than one task
     else:
         each.weigh(worth)
     found += [c for sizes in worth if (c := each.made.get(sizes)) is not None]

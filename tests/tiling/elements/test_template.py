@@ -143,3 +143,19 @@ def test_a_part_of_one_element_is_read_at_one_place() -> None:
     i, j = Var("i0"), Var("i1")
     found = [n for n in all_nodes([template.at((i, j), {i: Interval(0, 1), j: Interval(0, 7)})]) if isinstance(n, Load)]
     assert [(n.value.name, n.index) for n in found] == [("a", (Const(0), j)), ("b", (Const(0), j))]
+
+
+def test_a_part_of_one_element_beside_a_longer_one_keeps_its_address() -> None:
+    """Rolled rows: the loop chose between a fixed address and a moving one, by a jump (a Laplacian took twice as long)."""
+    root = _root("""
+    func.func @main(%a: tensor<8x4xf32>) -> tensor<8x4xf32> {
+      %p = stablehlo.slice %a [7:8, 0:4] : (tensor<8x4xf32>) -> tensor<1x4xf32>
+      %q = stablehlo.slice %a [0:7, 0:4] : (tensor<8x4xf32>) -> tensor<7x4xf32>
+      %y = stablehlo.concatenate %p, %q, dim = 0 : (tensor<1x4xf32>, tensor<7x4xf32>) -> tensor<8x4xf32>
+      return %y : tensor<8x4xf32>
+    }""")
+    template = template_of(root, (Var("d0"), Var("d1")), _in_memory, EdgeMaps())
+    assert template is not None
+    i, j = Var("i0"), Var("i1")
+    found = [n for n in all_nodes([template.at((i, j), {i: Interval(0, 7), j: Interval(0, 3)})]) if isinstance(n, Load)]
+    assert [n.index for n in found] == [(i + 7, j), (i - 1, j)]
