@@ -107,20 +107,21 @@ BEHAVIORS = (
             "tiling/lower_online.py", "tiling/online.py", "codegen/rows.py", "codegen/scan.py", "tiling/contract.py: accumulates",
         ),
         (
-            "tiling/passes/rfactor.py", "tiling/passes/split_fold.py", "tiling/passes/lane_folds.py",
+            "tiling/passes/rfactor.py", "tiling/passes/split_fold.py", "tiling/passes/lane_folds.py: -_rows_in_lanes",
             "tiling/passes/tighten_bounds.py: _scanned", "tiling/lower/online.py", "tiling/lower/rescaling.py",
             "tiling/lower/siblings.py: _parts, _monoid, _fold, _factored, start_steps, carried_fold, last_steps, _piece",
             "tiling/loops/carry.py: -taken_on",
             "tiling/passes/group_rows.py: -scan_rows_together, -_is_brief, -_lines_in_a_set, -results_together, "
-            "-_is_short_of_vectors",
+            "-_is_short_of_vectors, -windows_together, -_shares_kernel",
             "codegen/source/rows.py", "codegen/source/scan.py",
         ),
         (
-            "tiling/passes/group_rows.py: scan_rows_together, _is_brief, _lines_in_a_set, results_together, _is_short_of_vectors",
-            "tiling/loops/carry.py: taken_on",
+            "tiling/passes/group_rows.py: scan_rows_together, _is_brief, _lines_in_a_set, results_together, "
+            "_is_short_of_vectors, windows_together, _shares_kernel",
+            "tiling/passes/lane_folds.py: _rows_in_lanes", "tiling/loops/carry.py: taken_on",
         ),
-        "scans of several rows at a time; rows by what they take of a cache; few results in registers; what a block takes on, "
-        "for proofs",
+        "scans of several rows at a time; rows by what they take of a cache; few results in registers; windows of channels side "
+        "by side; lanes of several short rows; what a block takes on, for proofs",
     ),
     Behavior(
         "copies into another layout",
@@ -138,15 +139,16 @@ BEHAVIORS = (
             "tiling/loops/staging.py", "tiling/contract/operands.py: window_tile", "tiling/contract/panels.py: Contraction._tile",
             "tiling/contract/residues.py: _with_one_tile, _with_one_copy, _padded_read, _reading",
             "tiling/contract/packing.py: -Packing._is_packed_once, -Packing.takes_narrow, -Packing._is_kept_narrow,"
-            " -Packing._runs_along_depth, -Packing._while_flag, -Packing._is_narrow, -Packing._left_in_place",
+            " -Packing._runs_along_depth, -Packing._while_flag, -Packing._is_narrow, -Packing._left_in_place, -Packing._is_lean",
             "tiling/passes/turn_tiles.py",
         ),
         # No micro-kernel read 16 bits as they are, and nothing asked which way a factor runs but what turned it.
         (
             "tiling/contract/packing.py: Packing._is_packed_once, Packing.takes_narrow, Packing._is_kept_narrow,"
-            " Packing._runs_along_depth",
+            " Packing._runs_along_depth, Packing._is_lean",
         ),
-        "columns packed block by block inside of a task; pairs of 16 bits; bands of a factor that runs along its columns",
+        "columns packed block by block inside of a task; pairs of 16 bits; bands of a factor that runs along its columns;"
+        " in strips, what is large by each task",
     ),
     Behavior(
         "contraction matchers",
