@@ -33,6 +33,7 @@ MANY = 24
 """Arguments that stay the same, from which on calls are made without them."""
 
 PATIENCE_SECONDS = 0.05
+"""From one look to the next whether the last calls are over, where weights go while some are on their way."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 
 import tilewright
 from codegen.call.xla_packs import MANY
+from tests.threads import in_threads
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax
@@ -242,9 +242,5 @@ def test_threads_with_weights_of_their_own(known: tuple[Any, Any]) -> None:
             if not np.allclose(f(mine, inputs[n % 4]), wanted[k][n % 4], rtol=2e-4, atol=2e-5):
                 wrong.append(k)
 
-    callers = [threading.Thread(target=call, args=(k,)) for k in range(len(sets))]
-    for c in callers:
-        c.start()
-    for c in callers:
-        c.join()
+    in_threads(call, len(sets))
     assert not wrong

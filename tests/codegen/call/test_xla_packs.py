@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import tilewright
 from codegen.call.kept_packs import KIND
 from codegen.launcher import memory
+from tests.threads import in_threads
 
 if importlib.util.find_spec("jax") is not None:  # without it the marker leaves these tests out, and the header says so
     import jax
@@ -123,9 +123,5 @@ def test_threads_that_call_at_once_with_weights_of_their_own_get_their_results(g
             if not np.allclose(f(*sets[k]), wanted[k], rtol=2e-4, atol=2e-5):
                 wrong.append(k)
 
-    callers = [threading.Thread(target=call, args=(k,)) for k in range(len(sets))]
-    for c in callers:
-        c.start()
-    for c in callers:
-        c.join()
+    in_threads(call, len(sets))
     assert not wrong
