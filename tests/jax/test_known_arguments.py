@@ -133,6 +133,25 @@ def test_calls_of_another_kind_with_the_same_weights(known: tuple[Any, Any], kin
         check(f, weights, x)
 
 
+def test_another_setting_is_another_program(known: tuple[Any, Any]) -> None:
+    f, weights = known
+    before = f.cache_size
+    with jax.default_matmul_precision("highest"):
+        check(f, weights, rows(7))
+    assert f.cache_size == before + 1
+    check(f, weights, rows(8))
+
+
+def test_what_was_let_go_is_not_called_though_calls_on_their_way_hold_it(known: tuple[Any, Any]) -> None:
+    """An array that is gone may have left its number to another one."""
+    f, weights = known
+    (packs,) = f._front._packs.values()
+    held, whole_calls = packs.known, count_of(f)
+    packs.drop()
+    check(f, weights, rows(7))
+    assert whole_calls() == 1 and packs.known is not held
+
+
 def test_a_deleted_array_is_refused_as_by_jax(known: tuple[Any, Any]) -> None:
     f, weights = known
     weights[3][0].delete()
