@@ -32,7 +32,7 @@ LINE_BYTES = 64
 LEAST_ROWS = 256  # for which a copy of what the program is given is made by its tasks: for fewer, one that is kept is worth more
 FEW_BLOCKS = 40  # of rows: an operand of several times the second cache is packed for more uses than these
 MUCH = 4
-WIDENED_USES = 16  # blocks of rows that meet a panel from which on it is widened once
+WIDENED_USES = {"bf16": 16, "f16": 128}  # blocks of rows that meet a panel from which on it is widened once
 LEAN_PART = 8  # of the shared cache: a copy of less is no matter of memory
 MOST_PACKED = 0.5  # of the second-level cache that a task's own copy takes at once
 
@@ -97,12 +97,13 @@ class Packing(Roles):
         return element if isinstance(element, ElementType) and keeps else self.sums
 
     def _widens(self) -> bool:
-        """Whether a right operand of bf16 is widened as it is put into panels, so that not each block of rows does: that takes
-        two instructions a vector, for f16 one, which a load hides."""
-        if not isinstance(self.right, Load) or self._buffer(self.right).element.name != "bf16" or self.kernel.together > 1:
+        """Whether a right operand of 16 bits is widened as it is put into panels, so that not each block of rows does: that takes
+        two instructions a vector for bf16, and one for f16."""
+        if not isinstance(self.right, Load) or self.kernel.together > 1:
             return False
         is_large = 2 * self.n.extent * self.depth > MUCH * self.c.machine.l2_bytes
-        return self._uses() > (FEW_BLOCKS if is_large else WIDENED_USES)
+        uses = WIDENED_USES.get(self._buffer(self.right).element.name)
+        return uses is not None and self._uses() > max(uses, FEW_BLOCKS if is_large else 0)
 
     def _uses(self) -> float:
         """How many blocks of rows a panel is read for."""
