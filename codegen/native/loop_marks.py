@@ -7,7 +7,7 @@ not vectorised.
 
 Two pipelines remain for kernels in which one would do less: where a short loop has a running value (LLVM makes several of it side
 by side, but not where it is told to write nothing out), and where loops of few turns lie around one that is some vectors long (a
-window's), as all of them had better be written out.
+window's), or whose ends they say, as all of them had better be written out.
 """
 
 from __future__ import annotations
@@ -58,9 +58,14 @@ def marks(body: Iterable[TypedStatement]) -> dict[Loop, str] | None:
             elif turns is None or turns < FEW_TURNS:
                 found[loop] = OUTER
                 inner = [_turns(x) for x in _all_loops(loop.body) if _is_innermost(x.body)]
-                if turns is not None and any(n is not None and n <= SOME_VECTORS for n in inner):
+                if turns is not None and (any(n is not None and n <= SOME_VECTORS for n in inner) or _bounds_one(loop)):
                     return None
     return found
+
+
+def _bounds_one(loop: Loop) -> bool:
+    """Whether a loop in this one begins or ends where its variable says: written out, those are numbers."""
+    return any(loop.variable in _read(x.start) | _read(x.stop) for x in _all_loops(loop.body) if isinstance(x, Loop))
 
 
 def _runs_on(loop: Loop) -> bool:

@@ -43,11 +43,14 @@ BODIES = {
     "a window": (
         "for r in range(3):\n            for i in range(16):\n                y[200*t + i] = reduce_add(y[200*t + i], x[r + i])"
     ),
+    "ends that a loop around says": (
+        "for r in range(3):\n            for i in range(((-r + 55) // 2) + 1):\n                y[200*t + 60*r + i] = x[2*i + r]"
+    ),
     "a range known at run time": (
         "for r in range(min(3*t + 1, 5)):\n            for i in range(100):\n                y[200*t + i] = x[r + i]"
     ),
 }
-TWO_PIPELINES = {"a window", "a short sum"}
+TWO_PIPELINES = {"a window", "a short sum", "ends that a loop around says"}
 NOT_VECTORS = {"one value after the other", "a short loop that is left"}
 LEFT = {"a short loop that is left"}
 
