@@ -35,7 +35,8 @@ from codegen.kernel.typed import (
 )
 from codegen.lib.operators import rule_of, signature_of
 from codegen.lib.register import CONTEXT
-from codegen.native.loop_marks import marks, with_nodes
+from codegen.native.loop_marks import LINE_BYTES, LINES, loops_of_lines, marks, with_nodes
+from codegen.target import current_target
 
 __all__ = ["NotStructured", "lower_structured"]
 
@@ -61,8 +62,12 @@ def lower_structured(
     made = typed(kernel, [kind for kind, _ in arguments], namespace, signature_of)
     given = {name: value for (name, _), (_, value) in zip(made.arguments, arguments, strict=True)}
     told = marks(made.body) if is_marked else None
-    _Walk(given, made.variables, builder, epilogue, told or {}).function(made.body)
-    return with_nodes(str(builder.module), told is not None)
+    vectors_a_line = LINE_BYTES // current_target().vector_bytes
+    lines = loops_of_lines(made.body) if is_marked and vectors_a_line > 1 else ()
+    known = dict(told or {})
+    known.update((loop, f"{known[loop]}+{LINES}" if loop in known else LINES) for loop in lines)
+    _Walk(given, made.variables, builder, epilogue, known).function(made.body)
+    return with_nodes(str(builder.module), told is not None, vectors_a_line)
 
 
 class _Walk:

@@ -8,22 +8,43 @@ not vectorised.
 Two pipelines remain for kernels in which one would do less: where a short loop has a running value (LLVM makes several of it side
 by side, but not where it is told to write nothing out), and where loops of few turns lie around one that is some vectors long (a
 window's), or whose ends they say, as all of them had better be written out.
+
+Where many streams lie a multiple of a page apart, as the parts of one large tensor do, their lines share one set of each cache.
+A loop over more of them than the set has ways would lose a line between its first vector and the next: it is told to do a whole
+line of each in one turn.
 """
 
 from __future__ import annotations
 
 import operator
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from codegen.kernel.typed import Apply, Constant, First, Link, Loop, Meanwhile, Set, Test, TypedStatement, Variable
+from codegen.kernel.typed import (
+    Apply,
+    Argument,
+    Constant,
+    First,
+    Link,
+    Loop,
+    Meanwhile,
+    Set,
+    Test,
+    TypedExpression,
+    TypedStatement,
+    Variable,
+)
 
-__all__ = ["INNER", "OUTER", "has_innermost", "is_for_one_pipeline", "marks", "unmarked", "with_nodes", "without_marks"]
+__all__ = [
+    "INNER", "LINES", "OUTER", "has_innermost", "is_for_one_pipeline", "loops_of_lines", "marks", "unmarked", "with_nodes",
+    "without_marks",
+]  # fmt: skip
 
-INNER, OUTER = "tilewright.inner", "tilewright.outer"
-"""Marks of loops: a short innermost one, one of few turns around others."""
+INNER, OUTER, LINES = "tilewright.inner", "tilewright.outer", "tilewright.lines"
+"""Marks of loops: a short innermost one, one of few turns around others, one that does whole lines (also of the first kind)."""
 
 _FOR_ONE = "; for one pipeline\n"
 
@@ -36,9 +57,12 @@ SHORT = 128
 SOME_VECTORS = 64
 """Turns up to which an innermost loop is written out whole, so that the one around it is the innermost then."""
 
+LINE_BYTES, PAGE_BYTES, WAYS = 64, 4096, 8
+"""Of a first cache: streams a multiple of the second apart share a set, which has room for so many of their lines."""
+
 _READERS = Apply | First | Link | Set | Test
 
-_PLACE = re.compile(r'^!(\d+) = !\{ !"(tilewright\.(?:inner|outer)) \d+" \}$', re.MULTILINE)
+_PLACE = re.compile(r'^!(\d+) = !\{ !"((?:tilewright\.(?:inner|outer|lines)[+]?)+) \d+" \}$', re.MULTILINE)
 _NUMBER = re.compile(r"^!(\d+) = ", re.MULTILINE)
 _LOOP = re.compile(r", !llvm\.loop !\d+")
 _DISABLE = '!{!"llvm.loop.unroll.disable"}'
@@ -61,6 +85,51 @@ def marks(body: Iterable[TypedStatement]) -> dict[Loop, str] | None:
                 if turns is not None and (any(n is not None and n <= SOME_VECTORS for n in inner) or _bounds_one(loop)):
                     return None
     return found
+
+
+def loops_of_lines(body: Iterable[TypedStatement]) -> set[Loop]:
+    """The innermost loops that read or write more streams a multiple of a page apart than a set of the first cache has ways.
+
+    None that asks something: of the streams that its branches name an iteration has few.
+    """
+    innermost = (x for x in _all_loops(body) if isinstance(x, Loop) and _is_innermost(x.body))
+    loops = [x for x in innermost if not any(isinstance(s, Test) for s in x.body)]
+    return {x for x in loops if _most_in_a_set(x.body) > WAYS}
+
+
+def _most_in_a_set(body: Iterable[TypedStatement]) -> int:
+    """The most places of one buffer that lie a multiple of a page apart."""
+    places: dict[tuple[bool, Argument, Any], set[int]] = {}
+    for access in _accesses(tuple(body)):
+        buffer, index = access.operands[:2]
+        if isinstance(buffer, Argument):
+            rest, offset = _offset(index)
+            is_store = access.function is operator.setitem
+            places.setdefault((is_store, buffer, rest), set()).add(offset * buffer.kind.item_bytes)
+    return max((max(Counter(p % PAGE_BYTES for p in x).values()) for x in places.values()), default=0)
+
+
+def _accesses(x: Any) -> Iterator[Apply]:
+    """The loads and stores in a statement or an expression."""
+    if isinstance(x, Apply) and x.function in (operator.getitem, operator.setitem):
+        yield x
+    if isinstance(x, tuple):
+        for y in x:
+            yield from _accesses(y)
+    elif isinstance(x, _READERS):
+        for f in fields(x):
+            yield from _accesses(getattr(x, f.name))
+
+
+def _offset(index: TypedExpression) -> tuple[TypedExpression | None, int]:
+    """An index as something and a number of elements behind it."""
+    if isinstance(index, Constant):
+        return None, int(index.value)
+    if isinstance(index, Apply) and index.function in (operator.add, operator.sub):
+        first, last = index.operands
+        if isinstance(last, Constant):
+            return first, int(last.value) if index.function is operator.add else -int(last.value)
+    return index, 0
 
 
 def _bounds_one(loop: Loop) -> bool:
@@ -145,22 +214,23 @@ def has_innermost(text: str) -> bool:
     return f'!{{!"{INNER}"}}' in text
 
 
-def with_nodes(text: str, is_for_one: bool = True) -> str:
+def with_nodes(text: str, is_for_one: bool = True, vectors_a_line: int = 1) -> str:
     """The text of a module as llvmlite prints it, with the nodes in it that LLVM knows for those of the marks.
+
+    Loops that do whole lines do `vectors_a_line` of their turns side by side.
 
     >>> made = with_nodes('br label %head, !llvm.loop !0\\n!0 = !{ !"tilewright.outer 1" }\\n')
     >>> print(*made.splitlines()[2:4], sep="\\n")
     !0 = distinct !{!0, !1, !3}
     !1 = !{!"llvm.loop.unroll.disable"}
     """
-    if not is_for_one:
-        return text
-    text = _FOR_ONE + text
+    text = _FOR_ONE + text if is_for_one else text
     numbers = [int(n) for n in _NUMBER.findall(text)]
     if not _PLACE.search(text):
         return text
-    disable, inner, outer, vectors, rest, is_vector, once = (max(numbers) + 1 + k for k in range(7))
-    told = {INNER: f"!{disable}, !{inner}, !{vectors}, !{rest}", OUTER: f"!{disable}, !{outer}"}
+    disable, inner, outer, vectors, rest, is_vector, once, lines = (max(numbers) + 1 + k for k in range(8))
+    told = {INNER: f"!{disable}, !{inner}, !{vectors}, !{rest}", OUTER: f"!{disable}, !{outer}", LINES: f"!{lines}"}
+    told[f"{INNER}+{LINES}"] = f"{told[INNER]}, {told[LINES]}"
     text = _PLACE.sub(lambda m: f"!{m[1]} = distinct !{{!{m[1]}, {told[m[2]]}}}", text)
     return text + "\n".join((
         f"!{disable} = {_DISABLE}",
@@ -171,6 +241,7 @@ def with_nodes(text: str, is_for_one: bool = True) -> str:
         f'!{rest} = !{{!"llvm.loop.vectorize.followup_epilogue", !{is_vector}, !{once}}}',
         f'!{is_vector} = !{{!"llvm.loop.isvectorized", i32 1}}',
         f'!{once} = !{{!"llvm.loop.unroll.runtime.disable"}}',
+        f'!{lines} = !{{!"llvm.loop.interleave.count", i32 {vectors_a_line}}}',
         "",
     ))  # fmt: skip
 

@@ -74,17 +74,19 @@ BEHAVIORS = (
         ),
         (
             "tiling/loops/domains/split_domain.py", "tiling/loops/domains/conditions.py: -translated",
-            "tiling/passes/split_innermost.py: -_makes_few_parts", "tiling/passes/split_borders.py: -_steps_over",
+            "tiling/passes/split_innermost.py: -_makes_few_parts, -_ends_whole_vectors",
+            "tiling/passes/split_borders.py: -_steps_over, -_around_rows, -_edges",
             "tiling/passes/unrolling/split_residues.py: -_side_by_side", "tiling/loops/nest.py: Segment",
             "tiling/loops/affine.py: when",
             "tiling/passes/tighten_bounds.py: _bounded, _is_cut_along_rows", "tiling/contract/residues.py: _points, _Part",
             "tiling/loops/domains/positions.py: _stays_inside",
         ),
         (
-            "tiling/loops/domains/inside.py", "tiling/passes/split_innermost.py: _makes_few_parts",
-            "tiling/passes/split_borders.py: _steps_over", "tiling/passes/unrolling/split_residues.py: _side_by_side",
+            "tiling/loops/domains/inside.py", "tiling/passes/split_innermost.py: _makes_few_parts, _ends_whole_vectors",
+            "tiling/passes/split_borders.py: _steps_over, _around_rows, _edges",
+            "tiling/passes/unrolling/split_residues.py: _side_by_side",
         ),
-        "proofs of bounds under conditions; operands side by side, a loop each; windows whose rows an edge cuts",
+        "proofs of bounds under conditions; operands side by side, a loop each; rows that an edge cuts or surrounds",
     ),
     Behavior(
         "may a fold be split",

@@ -5,7 +5,8 @@
 
 Only where the innermost loop walks along memory and no edge cuts it: in images whose channels come last, say. Inside there is
 nothing left to ask, so the window can be written out and its sum stays in registers. Where an edge cuts that loop, too, and reads
-step over elements along it, the other loops are cut: a vector of elements some way apart is not read under a condition.
+step over elements along it, the other loops are cut: a vector of elements some way apart is not read under a condition. Stores
+without a window are cut where several choices ask for edges around their rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from math import prod
 
 from hlo.access import Condition
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Maximum, Minimum, Var
-from tiling.loops.affine import rows_of_results
+from tiling.loops.affine import rows_of_results, step_along
 from tiling.loops.domains.conditions import for_all
 from tiling.loops.domains.split_domain import Rewriting, pinned, split_domain
 from tiling.loops.element_ir import Choose, all_nodes, has_runtimes, loads
@@ -27,11 +28,16 @@ __all__ = ["inside_and_edges"]
 
 MOST_TAPS = 64  # of a window
 LEAST_ROW = 8  # elements of the innermost loop
+MUCH_CODE = 40  # nodes of a nest's stores
+LEAST_CUT = 32  # iterations of a loop that much code is cut along
+LEAST_EDGES = 2  # choices of different conditions around rows of stores
 
 
 def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     """Nests that do the same as one, over parts of its domain: itself where nothing is gained."""
-    if len(nest.folds) != 1 or nest.stores or nest.skip is not None or nest.order_is_fixed or has_runtimes(nest.folds[0].nodes):
+    if nest.stores:
+        return _around_rows(nest, ranges)
+    if len(nest.folds) != 1 or nest.skip is not None or nest.order_is_fixed or has_runtimes(nest.folds[0].nodes):
         return [nest]
     window = nest.reductions
     around = [x for x in nest.loops if x.kind is LoopKind.PARALLEL]
@@ -57,6 +63,36 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     loops = tuple(whole_window.get(x) or replace(x, extent=extents.get(x.variable, 1)) for x in made.loops)
     made = replace(made, loops=loops)
     return [*edges, written_out(made, ranges) or made]
+
+
+def _around_rows(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
+    """The same for stores alone, where several edges lie around rows of results and none cuts them: a stencil's, a transform's.
+
+    A compiler takes one choice out of a loop that does not change it. Of several it makes masks, one for each load.
+    """
+    if nest.folds or nest.skip is not None or nest.order_is_fixed or any(x.kind is not LoopKind.PARALLEL for x in nest.loops):
+        return [nest]
+    places = [(s.index, s.buffer.strides) for s in nest.stores]
+    rows = [x for x in nest.loops if x.extent >= LEAST_ROW and all(step_along(i, n, x.variable) == 1 for i, n in places)]
+    nodes = [s.node for s in nest.stores]
+    if len(rows) != 1 or has_runtimes(nodes):
+        return [nest]
+    # Each part is the nest's code once more: of much code only loops are cut whose edges are a small part.
+    least = LEAST_CUT if len(list(all_nodes(nodes))) > MUCH_CODE else 1
+    around = [x for x in nest.loops if x is not rows[0] and x.extent >= least]
+    edges = {_edges(n, rows[0], around) for n in all_nodes(nodes) if isinstance(n, Choose)} - {()}
+    if len(edges) < LEAST_EDGES:
+        return [nest]
+    conditions = list(dict.fromkeys(c for n in all_nodes(nodes) if isinstance(n, Choose) for c in _edges(n, rows[0], around)))
+    parts = [pinned(p, around) for p in split_domain(around, [conditions], ranges) or ()]
+    if not any(p.is_inside for p in parts):
+        return [nest]
+    return [Rewriting(p, ranges).nest(nest) for p in parts]
+
+
+def _edges(node: Choose, row: Loop, around: Sequence[Loop]) -> tuple[Condition, ...]:
+    """What a choice asks of the loops around a row, and not of the place along it."""
+    return tuple(c for c in node.conditions if not _asks([c], row) and any(_asks([c], x) for x in around))
 
 
 def _conditions(nest: Nest, window: Sequence[Loop]) -> list[Condition]:

@@ -13,7 +13,7 @@ from hlo.access import Condition
 from indexing.expr import Const, Interval, Var, interval, maximum, minimum, simplify
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, split_domain, where_all_hold
-from tiling.loops.element_ir import Choose, Scalar, Test, all_nodes, has_runtimes
+from tiling.loops.element_ir import Choose, Scalar, Test, all_nodes, has_runtimes, runtimes_of
 from tiling.loops.ir import Loop, LoopKind, Nest, Segment
 
 __all__ = ["cut_at_masks", "split_innermost"]
@@ -32,17 +32,27 @@ def cut_at_masks(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
 
 def split_innermost(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
     """The nest with its innermost loop cut where a mask begins and where a condition on its variable changes."""
-    if not nest.loops or any(x.kind is LoopKind.SCAN for x in nest.loops) or has_runtimes(nest.each):
+    if not nest.loops or any(x.kind is LoopKind.SCAN for x in nest.loops):
         return nest
     inner = nest.loops[-1]
-    asked = [c for n in all_nodes(nest.each) if isinstance(n, (Choose, Test)) for c in n.conditions]
+    nodes = list(all_nodes(nest.each))
+    read = {r.variable for n in nodes for r in runtimes_of(n)}  # known in an iteration alone
+    asked = [c for n in nodes if isinstance(n, (Choose, Test)) for c in n.conditions if read.isdisjoint(c.expression.variables)]
     found = [c for c in dict.fromkeys(asked) if range_of(c, inner.variable) is not None]
-    if not found:
+    if not found or (read and not all(_ends_whole_vectors(c, inner) for c in found)):
         return nest
     found = list(dict.fromkeys((*(nest.skip.conditions if nest.skip is not None else ()), *found)))
     if len(found) <= MOST_CONDITIONS or _makes_few_parts(found, inner):
         return _cut(nest, [[c] for c in found], ranges)
     return nest if nest.skip is not None or not _mostly_hold(found, inner, ranges) else _cut(nest, [found], ranges)
+
+
+def _ends_whole_vectors(c: Condition, loop: Loop) -> bool:
+    """Whether a condition begins and ends to hold at multiples of some elements: what is computed at places known at run time
+    alone is not worth parts of one or two elements, as the edges of a row of states are."""
+    first, last = range_of(c, loop.variable) or (None, None)
+    ends = [e for e in (first, None if last is None else last + 1) if e is not None]
+    return all(n % LEAST_KNOWN_ELEMS == 0 for e in ends for n in (e.constant, *(k for _, k in e.terms)))
 
 
 def _makes_few_parts(conditions: Sequence[Condition], loop: Loop) -> bool:

@@ -61,6 +61,7 @@ class Weighed:
         return self
 
 
+LINE_BYTES = 64
 WORTH_MORE = 1.5  # times what the best block takes: from there on other kinds of tiles are not looked at more closely
 MOST_REPEATED = 1.5  # times that the elements of a member may be computed by all tasks together
 
@@ -311,8 +312,10 @@ def _others(
 ) -> Iterator[tuple[int, ...]]:
     """Tiles that are no blocks of a contraction."""
     contractions = _contractions(stages)
-    if contractions and thorough and _same(whole, shape) is None:
-        yield from _in_pieces(shape, free)
+    if contractions and _same(whole, shape) is None:
+        yield from _in_cache(whole, shape, free, machine)
+        if thorough:
+            yield from _in_pieces(shape, free)
     # Runs of consecutive elements: inner dimensions whole, one cut, outer ones one by one.
     reduced = _read_elems(stages)
     per_element = max(1, reduced // max(prod(shape), 1))
@@ -327,9 +330,12 @@ def _others(
         yield tuple(sizes)
     # One dimension cut, so that rows stay long: reductions and scans over an outer dimension.
     cut = not contractions and ((thorough and len(shape) > 1) or reduced > prod(shape))
+    line = max(1, LINE_BYTES * 8 // stages[-1].values[0].tensor.element.bits)
     for k in free if cut else []:
         for pieces in (1, 2, 4, 16, 64):
             size = -(-shape[k] // (machine.cores * pieces))
+            if k == len(shape) - 1:
+                size = min(-(-size // line) * line, shape[k])  # two tasks that write one line wait for each other
             if size > 1:
                 yield tuple(size if i == k else n for i, n in enumerate(shape))
 
@@ -388,6 +394,15 @@ def _same(whole: Sketch | Schedule, shape: Sequence[int]) -> Contract | None:
     """The contraction that is cut as the fusion is."""
     steps = whole.contracts if isinstance(whole, Sketch) else [s for s in whole.phases[-1].steps if isinstance(s, Contract)]
     return same_shape(steps, shape)
+
+
+def _in_cache(whole: Sketch | Schedule, shape: Sequence[int], free: Sequence[int], machine: Machine) -> Iterator[tuple[int, ...]]:
+    """As many of the outermost rows as a task's scratch leaves room for in a core's own cache, a power of two."""
+    scratch = whole.scratch_bytes if isinstance(whole, Sketch) else whole.thread_scratch_bytes
+    for k in list(free)[:1]:
+        rows = shape[k] * (machine.l2_bytes * 3 // 4) // max(scratch, 1)
+        if 2 <= rows < shape[k]:
+            yield tuple(1 << rows.bit_length() - 1 if i == k else n for i, n in enumerate(shape))
 
 
 def _in_pieces(shape: Sequence[int], free: Sequence[int]) -> Iterator[tuple[int, ...]]:

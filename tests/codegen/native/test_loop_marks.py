@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codegen.kernel import types
 from codegen.kernel.parse import parse
+from codegen.kernel.typed import typed
 from codegen.launcher.launch import Plan, Step
+from codegen.lib.buffer import Buf
+from codegen.lib.operators import signature_of
 from codegen.native import jit, loop_marks, passes
 from codegen.native import lower as native
 from codegen.native.jit import compile_kernel, kernel_ir
@@ -161,3 +165,37 @@ def test_packing_of_elements_that_lie_apart_takes_the_short_pipeline(
     monkeypatch.setattr(native, "run_pipeline", counted)
     native.build(source, "<kernel>", SIGNATURE, "entry", default_target(), {}, parse(source))
     assert ran[0] == first and (first != 1 or len(ran) == 1)
+
+
+def _streams(count: int, apart: int, kind: str = "float32") -> tuple[str, KernelSignature]:
+    stores = "\n            ".join(f"y[200*t + i + {k * apart}] = x[i] * float32({k}.5)" for k in range(count))
+    return f"for i in range(96):\n            {stores}", KernelSignature((Param("x", kind, 4), Param("y", kind, 4)))
+
+
+@pytest.mark.parametrize(
+    ("target", "count", "apart", "together"),
+    [("avx2", 9, 1024, 2), ("avx2", 9, 3072, 2), ("avx2", 8, 1024, 1), ("avx2", 9, 1040, 1), ("avx512", 9, 1024, 1)],
+)
+def test_streams_that_share_a_set_of_the_cache_are_written_a_line_at_a_time(
+    target: str, count: int, apart: int, together: int
+) -> None:
+    """Sixteen parts of a transform lie 1.5 MiB apart: half a line of each at a time took 4.8 ms, and takes 1.5."""
+    body, signature = _streams(count, apart)
+    text = kernel_ir(_source(body), signature, Target.named(target))
+    factors = re.findall(r"fmul <\d+ x float> %[^,]+, splat \(float ([^)]+)\)", text)
+    assert [factors.index(x) for x in dict.fromkeys(factors)] == [k * together for k in range(count)]
+
+
+def test_loops_of_lines_read_or_write_more_streams_than_a_set_has_ways() -> None:
+    def found(source: str, signature: KernelSignature) -> int:
+        buffers = [Buf(p.dtype, p.scope or p.name, p.align) for p in signature.params]
+        kernel = typed(parse(source), [types.int64, types.int64, *buffers], native._namespace(), signature_of)
+        return len(loop_marks.loops_of_lines(kernel.body))
+
+    assert [found(_source(body), s) for body, s in (_streams(9, 1024), _streams(8, 1024), _streams(9, 1000))] == [1, 0, 0]
+    reads = " + ".join(f"x[i + {k * 2048}]" for k in range(9))
+    assert found(_source(f"for i in range(96):\n            y[i] = {reads}"), SIGNATURE) == 1
+    reads = " + ".join(f"x[i - {k * 2048}]" for k in range(9))
+    assert found(_source(f"for i in range(96):\n            y[i] = {reads}"), SIGNATURE) == 1
+    asks = "if t < 3:\n                y[i] = x[i]\n            else:\n                y[i] = " + reads
+    assert found(_source(f"for i in range(96):\n            {asks}"), SIGNATURE) == 0  # a transform of weights: 5.9 ms became 20

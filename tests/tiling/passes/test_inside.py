@@ -138,3 +138,73 @@ def test_parts_cover_each_element_once(pads: list[list[int]], rows: int) -> None
 def test_where_no_window_is_whole_nothing_is_cut() -> None:
     source = agrees(pool((2, 9), (5, 3), [[2, 2], [1, 1]], 1, "maximum", 16), np.ones((2, 2, 9, 16), np.float32), exact=True)
     assert source.count("reduce_maximum") == 1 and "= maximum(" not in source
+
+
+CROSS = """func.func @main(%x: tensor<2x17x9x40xf32>) -> tensor<2x17x9x40xf32> {
+  %z = stablehlo.constant dense<0.5> : tensor<f32>
+  %n = stablehlo.negate %x : tensor<2x17x9x40xf32>
+  %p = stablehlo.pad %n, %z, low = [0, 1, 2, 0], high = [0, 1, 1, 0], interior = [0, 0, 0, 0] :
+      (tensor<2x17x9x40xf32>, tensor<f32>) -> tensor<2x19x12x40xf32>
+  %a = stablehlo.slice %p [0:2, 0:17, 2:11, 0:40] : (tensor<2x19x12x40xf32>) -> tensor<2x17x9x40xf32>
+  %b = stablehlo.slice %p [0:2, 2:19, 0:9, 0:40] : (tensor<2x19x12x40xf32>) -> tensor<2x17x9x40xf32>
+  %c = stablehlo.slice %p [0:2, 1:18, 3:12, 0:40] : (tensor<2x19x12x40xf32>) -> tensor<2x17x9x40xf32>
+  %s = stablehlo.add %a, %b : tensor<2x17x9x40xf32>
+  %y = stablehlo.subtract %s, %c : tensor<2x17x9x40xf32>
+  return %y : tensor<2x17x9x40xf32>
+}"""
+
+
+def test_stores_whose_rows_several_edges_surround_have_an_inside() -> None:
+    """LLVM made masks of four conditions that a row does not change: heat in three dimensions took 3.0 ms, now 1.7."""
+    x = np.random.default_rng(3).standard_normal((2, 17, 9, 40)).astype(np.float32)
+    source = agrees(CROSS, x, exact=True)
+    inside = source[source.rindex("for i1") :]
+    assert "if " in source and "if " not in inside and "i1 in range(1, 16)" in inside
+    (fusion,) = tiling.plan(hlo.parse(CROSS), supports=codegen.supports).fusions
+    assert tiling.prove(fusion).holds and not faults(fusion.schedule)
+
+
+def test_one_edge_is_the_compilers() -> None:
+    text = CROSS.replace("low = [0, 1, 2, 0], high = [0, 1, 1, 0]", "low = [0, 1, 0, 0], high = [0, 1, 0, 0]")
+    text = text.replace("12x40", "9x40").replace("2:11", "0:9").replace("3:12", "0:9")
+    text = text.replace("%p [0:2, 2:19", "%p [0:2, 0:17").replace("%p [0:2, 1:18", "%p [0:2, 0:17")
+    x = np.random.default_rng(3).standard_normal((2, 17, 9, 40)).astype(np.float32)
+    assert agrees(text, x, exact=True).count("for i1") == 1
+
+
+@pytest.mark.parametrize("channels", [16, 24])
+def test_rows_side_by_side_are_cut_beside_places_known_at_run_time(channels: int) -> None:
+    """An image that is made larger beside another one: each channel asked whose it is, and AVX2 computed them one by one."""
+    x, y, g, r = (f"tensor<{n}x{k}xf32>" for n, k in ((8, channels), (16, 40), (16, channels), (16, channels + 40)))
+    text = f"""func.func @main(%x: {x}, %i: tensor<16xi32>, %y: {y}) -> {r} {{
+  %c = stablehlo.reshape %i : (tensor<16xi32>) -> tensor<16x1xi32>
+  %g = "stablehlo.gather"(%x, %c) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+      start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, {channels}>}}> : ({x}, tensor<16x1xi32>) -> {g}
+  %e = stablehlo.exponential %g : {g}
+  %r = stablehlo.concatenate %e, %y, dim = 1 : ({g}, {y}) -> {r}
+  return %r : {r}
+}}"""
+    rng = np.random.default_rng(channels)
+    rows, others = (rng.standard_normal(n).astype(np.float32) for n in ((8, channels), (16, 40)))
+    source = agrees(text, rows, rng.integers(-2, 10, 16).astype(np.int32), others)
+    assert "if " not in source and source.count("for i1") == 2
+    (fusion,) = tiling.plan(hlo.parse(text), supports=codegen.supports).fusions
+    assert tiling.prove(fusion).holds
+
+
+def test_edges_of_a_row_are_no_parts_beside_places_known_at_run_time() -> None:
+    """States of a scan that read their neighbours: rows of 65 became 1, 1 and 63, without vectors."""
+    row = "tensor<65xf32>"
+    text = f"""func.func @main(%x: {row}, %w: tensor<8x65xf32>, %i: tensor<i32>) -> {row} {{
+  %z = stablehlo.constant dense<-1.0> : tensor<f32>
+  %o = stablehlo.constant dense<0> : tensor<i32>
+  %p = stablehlo.pad %x, %z, low = [1], high = [-1], interior = [0] : ({row}, tensor<f32>) -> {row}
+  %e = stablehlo.exponential %p : {row}
+  %s = stablehlo.dynamic_slice %w, %i, %o, sizes = [1, 65] : (tensor<8x65xf32>, tensor<i32>, tensor<i32>) -> tensor<1x65xf32>
+  %r = stablehlo.reshape %s : (tensor<1x65xf32>) -> {row}
+  %y = stablehlo.multiply %e, %r : {row}
+  return %y : {row}
+}}"""
+    rng = np.random.default_rng(5)
+    x, w = rng.standard_normal(65).astype(np.float32), rng.standard_normal((8, 65)).astype(np.float32)
+    assert agrees(text, x, w, np.int32(9)).count("for i0") == 1
