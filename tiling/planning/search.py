@@ -62,6 +62,8 @@ class Weighed:
 
 
 LINE_BYTES = 64
+SHALLOW = 8  # products for each element
+EQUAL_PIECES = (8, 16)
 WORTH_MORE = 1.5  # times what the best block takes: from there on other kinds of tiles are not looked at more closely
 MOST_REPEATED = 1.5  # times that the elements of a member may be computed by all tasks together
 
@@ -312,10 +314,15 @@ def _others(
 ) -> Iterator[tuple[int, ...]]:
     """Tiles that are no blocks of a contraction."""
     contractions = _contractions(stages)
-    if contractions and _same(whole, shape) is None:
+    product = _same(whole, shape) if contractions else None
+    if contractions and product is None:
         yield from _in_cache(whole, shape, free, machine)
         if thorough:
             yield from _in_pieces(shape, free)
+    elif product is not None and product.depth <= SHALLOW:
+        # Of so few products for each element it tells whether all tasks have the same number of rows, which is in the code then.
+        yield from (tuple(shape[k] // n if i == k else m for i, m in enumerate(shape))
+                    for k in free[:1] for n in EQUAL_PIECES if shape[k] % n == 0)  # fmt: skip
     # Runs of consecutive elements: inner dimensions whole, one cut, outer ones one by one.
     reduced = _read_elems(stages)
     per_element = max(1, reduced // max(prod(shape), 1))

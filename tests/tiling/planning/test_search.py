@@ -124,3 +124,43 @@ def test_products_along_a_last_dimension_lie_as_their_reader_walks(sizes: tuple[
     (found,) = tiling.plan(module, machine=MACHINE, pins=[replace(pin, tile_sizes=sizes)]).fusions
     (tile,) = [b for b in found.schedule.buffers if b.scope is Scope.THREAD and b.shape[0] == 64]
     assert tile.strides[0] == 1 and tiling.prove(found).holds
+
+
+def test_tasks_of_shallow_products_have_equally_many_rows() -> None:
+    """Blocks of 6 rows made tasks of 30 of 512: the rows of a task were no number in the code (57 us became 70)."""
+    module = hlo.parse("""func.func @main(%x: tensor<512x3xf64>, %y: tensor<700x3xf64>) -> tensor<512x700xf64> {
+  %z = stablehlo.dot_general %x, %y, contracting_dims = [1] x [1] : (tensor<512x3xf64>, tensor<700x3xf64>) -> tensor<512x700xf64>
+  return %z : tensor<512x700xf64>
+}""")
+    machine = tiling.Machine(vector_bytes=64, vector_registers=32, l1_bytes=32 << 10, l2_bytes=1 << 20, cores=2)
+    (fusion,) = tiling.plan(module, machine=machine).fusions
+    assert 512 % fusion.tile_sizes[0] == 0
+
+
+def test_rows_of_a_product_between_transforms_fit_the_cache() -> None:
+    """Pairs of the three did not pay with a row a task, nor with eight: of 1 MiB of scratch a task, 16 MiB apart."""
+    x, w = "tensor<1x128x128x96xf32>", "tensor<3x3x96x32xf32>"
+    y = "tensor<1x128x128x32xf32>"
+    module = hlo.parse(f"""func.func @main(%x: {x}, %w: {w}) -> {y} {{
+  %n = stablehlo.negate %x : {x}
+  %y = stablehlo.convolution(%n, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{pad = [[1, 1], [1, 1]]}}
+       {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {y}
+  return %y : {y}
+}}""")
+    machine = tiling.Machine(vector_bytes=64, vector_registers=32, l1_bytes=32 << 10, l2_bytes=1 << 20, cores=2)
+    weights, fusion = tiling.plan(module, machine=machine).fusions
+    assert fusion.tile_sizes[1] % 2 == 0 and fusion.schedule.thread_scratch_bytes <= machine.l2_bytes * 3 // 4
+    assert weights.schedule.thread_scratch_bytes == 0
+
+
+def test_tasks_write_whole_lines() -> None:
+    """Columns of 24 of 96: two tasks wrote halves of one line by turns."""
+    module = hlo.parse("""func.func @main(%x: tensor<64x64x96xf32>) -> tensor<64x64x96xf32> {
+  %y = stablehlo.exponential %x : tensor<64x64x96xf32>
+  return %y : tensor<64x64x96xf32>
+}""")
+    machine = tiling.Machine(vector_bytes=32, cores=2)
+    (fusion,) = tiling.plan(module, machine=machine).fusions
+    sizes = list(search._others(fusion.schedule, fusion.stages, (64, 64, 96), [0, 1, 2], machine, True))
+    cut = {n for rows, columns, n in sizes if (rows, columns) == (64, 64)}
+    assert cut and all(n % 16 == 0 for n in cut) and {32, 48} <= cut
