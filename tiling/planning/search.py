@@ -316,7 +316,7 @@ def _others(
     contractions = _contractions(stages)
     product = _same(whole, shape) if contractions else None
     if contractions and product is None:
-        yield from _in_cache(whole, shape, free, machine)
+        yield from _in_cache(whole, stages, shape, free, machine, thorough)
         if thorough:
             yield from _in_pieces(shape, free)
     elif product is not None and product.depth <= SHALLOW:
@@ -403,8 +403,17 @@ def _same(whole: Sketch | Schedule, shape: Sequence[int]) -> Contract | None:
     return same_shape(steps, shape)
 
 
-def _in_cache(whole: Sketch | Schedule, shape: Sequence[int], free: Sequence[int], machine: Machine) -> Iterator[tuple[int, ...]]:
-    """As many of the outermost rows as a task's scratch leaves room for in a core's own cache, a power of two."""
+def _in_cache(
+    whole: Sketch | Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
+) -> Iterator[tuple[int, ...]]:
+    """As many of the outermost rows as a task's scratch leaves room for in a core's own cache, a power of two.
+
+    While fusions are compared, where the values between their stages leave the cores' own caches: what is apart has no such tiles
+    yet, and would seem slower.
+    """
+    between = sum(v.tensor.size_bytes for s in stages[:-1] for v in s.values)
+    if not thorough and between <= machine.l2_bytes * machine.cores:
+        return
     scratch = whole.scratch_bytes if isinstance(whole, Sketch) else whole.thread_scratch_bytes
     for k in list(free)[:1]:
         rows = shape[k] * (machine.l2_bytes * 3 // 4) // max(scratch, 1)
