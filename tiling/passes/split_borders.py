@@ -74,16 +74,17 @@ def _around_rows(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
         return [nest]
     places = [(s.index, s.buffer.strides) for s in nest.stores]
     rows = [x for x in nest.loops if x.extent >= LEAST_ROW and all(step_along(i, n, x.variable) == 1 for i, n in places)]
-    nodes = [s.node for s in nest.stores]
-    if len(rows) != 1 or has_runtimes(nodes):
+    roots = [s.node for s in nest.stores]
+    if len(rows) != 1 or has_runtimes(roots):
         return [nest]
+    nodes = list(all_nodes(roots))
     # Each part is the nest's code once more: of much code only loops are cut whose edges are a small part.
-    least = LEAST_CUT if len(list(all_nodes(nodes))) > MUCH_CODE else 1
+    least = LEAST_CUT if len(nodes) > MUCH_CODE else 1
     around = [x for x in nest.loops if x is not rows[0] and x.extent >= least]
-    edges = {_edges(n, rows[0], around) for n in all_nodes(nodes) if isinstance(n, Choose)} - {()}
+    edges = dict.fromkeys(e for n in nodes if isinstance(n, Choose) and (e := _edges(n, rows[0], around)))
     if len(edges) < LEAST_EDGES:
         return [nest]
-    conditions = list(dict.fromkeys(c for n in all_nodes(nodes) if isinstance(n, Choose) for c in _edges(n, rows[0], around)))
+    conditions = list(dict.fromkeys(c for e in edges for c in e))
     parts = [pinned(p, around) for p in split_domain(around, [conditions], ranges) or ()]
     if not any(p.is_inside for p in parts):
         return [nest]

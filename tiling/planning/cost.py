@@ -46,7 +46,7 @@ from tiling.passes.order_loops import order_loops
 from tiling.planning.averages import Averages
 from tiling.planning.work import Work, order_of, work_of
 
-__all__ = ["REACHED", "estimate", "estimate_phases", "least_seconds"]
+__all__ = ["LINE_BYTES", "REACHED", "estimate", "estimate_phases", "least_seconds"]
 
 SCALAR_SECONDS = 1e-9  # an element that is moved by itself
 BUTTERFLY_SECONDS = 2e-9  # an element of sixteen lines side by side, for each doubling of their length

@@ -33,7 +33,7 @@ from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
 from tiling.passing import skipped
-from tiling.planning.cost import estimate
+from tiling.planning.cost import LINE_BYTES, estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.weigh import Sketch, floor
 
@@ -61,7 +61,6 @@ class Weighed:
         return self
 
 
-LINE_BYTES = 64
 SHALLOW = 8  # products for each element
 EQUAL_PIECES = (8, 16)
 WORTH_MORE = 1.5  # times what the best block takes: from there on other kinds of tiles are not looked at more closely
