@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 from hlo.module import Block, Op, Value, walk
 
-__all__ = ["captured_values", "clone_block"]
+__all__ = ["captured_values", "clone_block", "clone_op", "with_replaced"]
 
 
 def clone_block(block: Block, env: Mapping[Value, Value]) -> Block:
@@ -32,6 +32,22 @@ def clone_block(block: Block, env: Mapping[Value, Value]) -> Block:
             # Filled later: by then all that they may capture is known.
             todo.extend(zip(op.regions, regions, strict=True))
     return root
+
+
+def clone_op(op: Op, env: MutableMapping[Value, Value]) -> Op:
+    """A copy of an op whose operands and captured values are replaced; `env` then has its results."""
+    regions = [clone_block(b, env) for b in op.regions]
+    types, names = [r.type for r in op.results], [r.name for r in op.results]
+    operands = [env.get(v, v) for v in op.operands]
+    new = Op(op.definition, operands, op.attributes, regions, types, op.location, op.extra, names)
+    env.update(zip(op.results, new.results, strict=True))
+    return new
+
+
+def with_replaced(op: Op, env: MutableMapping[Value, Value]) -> Op:
+    """The op itself where `env` replaces nothing that it reads, else `clone_op`."""
+    reads = any(v in env for v in op.operands) or any(v in env for b in op.regions for v in captured_values(b))
+    return clone_op(op, env) if reads else op
 
 
 def captured_values(block: Block) -> list[Value]:

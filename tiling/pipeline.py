@@ -52,6 +52,7 @@ from tiling.program.fourier_halves import fourier
 from tiling.program.images.channels_last import channels_last
 from tiling.program.images.winograd import winograd_convolutions
 from tiling.program.in_place_updates import mark_updates
+from tiling.program.look_up_functions import look_up_functions
 from tiling.program.promotion import promoted
 from tiling.program.random_bits import random_bits
 from tiling.program.run_in_strips import run_in_strips
@@ -157,6 +158,10 @@ PIPELINE = (
     Pass(
         "winograd_convolutions", PROGRAM, PROGRAM, winograd_convolutions, True,
         "a 3 x 3 window over 2 x 2 results by 16 products in place of 36, where it pays; once channels lie last",
+    ),
+    Pass(
+        "look_up_functions", PROGRAM, PROGRAM, look_up_functions, True,
+        "a long function of one number of 16 bits is a table of all its values; before values are cut into strips",
     ),
     Pass(
         "run_in_strips", PROGRAM, PROGRAM, run_in_strips, True,

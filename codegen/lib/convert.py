@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from codegen.lib.emit import F16, F32, I16, I32, Value, element_type, intrinsic_function, like, select, suffix
+from codegen.lib.emit import F16, F32, I16, I32, Value, code_of, element_type, intrinsic_function, like, select, suffix, with_code
 from codegen.target import current_target
 
 
 def widen_bf16(x: Value) -> Value:
     """The f32 of a bfloat16 representation (i16), exact."""
-    return (x.cast("zext", I32) << 16).as_float()
+    return with_code((x.cast("zext", I32) << 16).as_float(), "bfloat16", x)
 
 
 def round_bits_bf16(x: Value) -> Value:
@@ -28,7 +28,8 @@ def round_bits_bf16(x: Value) -> Value:
 
 def narrow_bf16(x: Value) -> Value:
     """The bfloat16 representation (i16) of an f32, rounded to nearest even."""
-    return round_bits_bf16(x).lshr(16).cast("trunc", I16)
+    known = code_of(x, "bfloat16")
+    return known if known is not None else round_bits_bf16(x).lshr(16).cast("trunc", I16)
 
 
 def round_bf16_result(x: Value) -> Value:
@@ -48,18 +49,21 @@ def round_bf16(x: Value) -> Value:
 def widen_f16(x: Value) -> Value:
     """The f32 of an IEEE half representation (i16), exact."""
     if current_target().has_f16:
-        return x.cast("bitcast", F16).cast("fpext", F32)
+        return with_code(x.cast("bitcast", F16).cast("fpext", F32), "float16", x)
     wide = x.cast("zext", I32)
     sign = (wide & 0x8000) << 16
     payload = (wide & 0x7FFF) << 13
     # a multiplication by 2**112 rebiases normal numbers and normalises denormal ones
     magnitude = (payload.as_float() * 2.0**112).bits()
     special = (wide & 0x7C00).eq(0x7C00)
-    return (select(special, payload | 0x7F800000, magnitude) | sign).as_float()
+    return with_code((select(special, payload | 0x7F800000, magnitude) | sign).as_float(), "float16", x)
 
 
 def narrow_f16(x: Value) -> Value:
     """The IEEE half representation (i16) of an f32, rounded to nearest even."""
+    known = code_of(x, "float16")
+    if known is not None:
+        return known
     if current_target().has_f16:
         return x.cast("fptrunc", F16).cast("bitcast", I16)
     bits = x.bits()

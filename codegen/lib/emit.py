@@ -98,6 +98,18 @@ def unpacked(b: Any, value: Any) -> list[Any]:
     return [b.extract_value(value, k) for k in range(2)]
 
 
+def with_code(wide: Value, name: str, code: Value) -> Value:
+    """A number that was made of a narrow type's representation, which is what it has when it is stored."""
+    wide.v.code = name, code.v
+    return wide
+
+
+def code_of(x: Value, name: str) -> Value | None:
+    """The representation in a narrow type that a number was made of, bit for bit; None for what was computed."""
+    known, code = getattr(x.v, "code", ("", None))
+    return x.wrap(code) if known == name else None
+
+
 @contextlib.contextmanager
 def counted(b: Any, count: Any) -> Iterator[Any]:
     """The code that the block writes, for each index in [0, count), an int64."""

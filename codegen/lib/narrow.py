@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.lib.emit import F32, I8, I32, Value, select
+from codegen.lib.emit import F32, I8, I32, Value, code_of, select, with_code
 from codegen.lib.register import define
 
 __all__ = ["NARROW_FLOATS", "NARROW_INTEGERS", "NarrowFloat", "narrow_code", "widen_code", "wrap_bits"]
@@ -69,6 +69,10 @@ NARROW_INTEGERS: dict[str, tuple[int, bool]] = {
 
 def widen_code(name: str, code: Value) -> Value:
     """The f32 that a narrow float's byte stands for, exact."""
+    return with_code(_widened(name, code), name, code)
+
+
+def _widened(name: str, code: Value) -> Value:
     wide = code.cast("zext", I32)
     if name == POWER_OF_TWO:
         value = select(wide.eq(0), wide.const(0x00400000), wide << 23)
@@ -91,6 +95,9 @@ def widen_code(name: str, code: Value) -> Value:
 
 def narrow_code(name: str, x: Value) -> Value:
     """The byte of the number of a narrow float type that is nearest to the f32 x, ties to even."""
+    known = code_of(x, name)
+    if known is not None:
+        return known
     bits = x.bits()
     if name == POWER_OF_TWO:
         normal = (bits + 0x3FFFFF + (bits.lshr(23) & 1)).lshr(23)

@@ -12,6 +12,9 @@ window's), or whose ends they say, as all of them had better be written out.
 Where many streams lie a multiple of a page apart, as the parts of one large tensor do, their lines share one set of each cache.
 A loop over more of them than the set has ways would lose a line between its first vector and the next: it is told to do a whole
 line of each in one turn.
+
+Elements of 8 or 16 bits at places that are read from memory have no instruction that loads a vector of them. A loop that
+computes nothing else is told to stay scalar: putting the elements into vectors, one by one, takes longer than storing them.
 """
 
 from __future__ import annotations
@@ -39,12 +42,13 @@ from codegen.kernel.typed import (
 )
 
 __all__ = [
-    "INNER", "LINES", "OUTER", "has_innermost", "is_for_one_pipeline", "loops_of_lines", "marks", "unmarked", "with_nodes",
-    "without_marks",
+    "INNER", "LINES", "OUTER", "SCALAR", "has_innermost", "is_for_one_pipeline", "loops_of_lines", "loops_that_look_up", "marks",
+    "unmarked", "with_nodes", "without_marks",
 ]  # fmt: skip
 
-INNER, OUTER, LINES = "tilewright.inner", "tilewright.outer", "tilewright.lines"
-"""Marks of loops: a short innermost one, one of few turns around others, one that does whole lines (also of the first kind)."""
+INNER, OUTER, LINES, SCALAR = "tilewright.inner", "tilewright.outer", "tilewright.lines", "tilewright.scalar"
+"""Marks of loops: a short innermost one, one of few turns around others, one that does whole lines (also of the first kind), and
+a long one that stays scalar."""
 
 _FOR_ONE = "; for one pipeline\n"
 
@@ -60,9 +64,12 @@ SOME_VECTORS = 64
 LINE_BYTES, PAGE_BYTES, WAYS = 64, 4096, 8
 """Of a first cache: streams a multiple of the second apart share a set, which has room for so many of their lines."""
 
+GATHERED_BYTES = 4
+"""Of the shortest elements that a CPU gathers into a vector."""
+
 _READERS = Apply | First | Link | Set | Test
 
-_PLACE = re.compile(r'^!(\d+) = !\{ !"((?:tilewright\.(?:inner|outer|lines)[+]?)+) \d+" \}$', re.MULTILINE)
+_PLACE = re.compile(r'^!(\d+) = !\{ !"((?:tilewright\.(?:inner|outer|lines|scalar)[+]?)+) \d+" \}$', re.MULTILINE)
 _NUMBER = re.compile(r"^!(\d+) = ", re.MULTILINE)
 _LOOP = re.compile(r", !llvm\.loop !\d+")
 _DISABLE = '!{!"llvm.loop.unroll.disable"}'
@@ -97,6 +104,33 @@ def loops_of_lines(body: Iterable[TypedStatement]) -> set[Loop]:
     return {x for x in loops if _most_in_a_set(x.body) > WAYS}
 
 
+def loops_that_look_up(body: Iterable[TypedStatement]) -> set[Loop]:
+    """The long innermost loops that load short elements at places which they load, and compute no floats."""
+    found: set[Loop] = set()
+    for loop in (x for x in _all_loops(body) if isinstance(x, Loop) and _is_innermost(x.body)):
+        turns = _turns(loop)
+        if turns is not None and turns < SHORT:
+            continue
+        loaded: set[str] = set()
+        for s in loop.body:
+            if isinstance(s, Set) and (any(_accesses(s.value)) or loaded & _read(s.value)):
+                loaded.add(s.name)
+        short = [x for x in _accesses(tuple(loop.body)) if x.function is operator.getitem and _is_short(x)]
+        looks_up = any(loaded & _read(x.operands[1]) or any(_accesses(x.operands[1])) for x in short)
+        if looks_up and not any(map(_is_on_floats, _applied(tuple(loop.body)))):
+            found.add(loop)
+    return found
+
+
+def _is_short(load: Apply) -> bool:
+    buffer = load.operands[0]
+    return isinstance(buffer, Argument) and buffer.kind.item_bytes < GATHERED_BYTES
+
+
+def _is_on_floats(x: Apply) -> bool:
+    return x.function not in (operator.getitem, operator.setitem) and str(x.kind).startswith("float")
+
+
 def _most_in_a_set(body: Iterable[TypedStatement]) -> int:
     """The most places of one buffer that lie a multiple of a page apart."""
     places: dict[tuple[bool, Argument, Any], set[int]] = {}
@@ -111,14 +145,19 @@ def _most_in_a_set(body: Iterable[TypedStatement]) -> int:
 
 def _accesses(x: Any) -> Iterator[Apply]:
     """The loads and stores in a statement or an expression."""
-    if isinstance(x, Apply) and x.function in (operator.getitem, operator.setitem):
+    return (a for a in _applied(x) if a.function in (operator.getitem, operator.setitem))
+
+
+def _applied(x: Any) -> Iterator[Apply]:
+    """The operations in a statement or an expression."""
+    if isinstance(x, Apply):
         yield x
     if isinstance(x, tuple):
         for y in x:
-            yield from _accesses(y)
+            yield from _applied(y)
     elif isinstance(x, _READERS):
         for f in fields(x):
-            yield from _accesses(getattr(x, f.name))
+            yield from _applied(getattr(x, f.name))
 
 
 def _offset(index: TypedExpression) -> tuple[TypedExpression | None, int]:
@@ -228,8 +267,9 @@ def with_nodes(text: str, is_for_one: bool = True, vectors_a_line: int = 1) -> s
     numbers = [int(n) for n in _NUMBER.findall(text)]
     if not _PLACE.search(text):
         return text
-    disable, inner, outer, vectors, rest, is_vector, once, lines = (max(numbers) + 1 + k for k in range(8))
+    disable, inner, outer, vectors, rest, is_vector, once, lines, scalar = (max(numbers) + 1 + k for k in range(9))
     told = {INNER: f"!{disable}, !{inner}, !{vectors}, !{rest}", OUTER: f"!{disable}, !{outer}", LINES: f"!{lines}"}
+    told[SCALAR] = f"!{scalar}"
     told[f"{INNER}+{LINES}"] = f"{told[INNER]}, {told[LINES]}"
     text = _PLACE.sub(lambda m: f"!{m[1]} = distinct !{{!{m[1]}, {told[m[2]]}}}", text)
     return text + "\n".join((
@@ -242,6 +282,7 @@ def with_nodes(text: str, is_for_one: bool = True, vectors_a_line: int = 1) -> s
         f'!{is_vector} = !{{!"llvm.loop.isvectorized", i32 1}}',
         f'!{once} = !{{!"llvm.loop.unroll.runtime.disable"}}',
         f'!{lines} = !{{!"llvm.loop.interleave.count", i32 {vectors_a_line}}}',
+        f'!{scalar} = !{{!"llvm.loop.vectorize.width", i32 1}}',
         "",
     ))  # fmt: skip
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from codegen.source.phase import PhaseWriter
-from codegen.source.scalars import constant_source, index_number, place_source, scalar_source
+from codegen.source.scalars import constant_source, index_number, place_source, rounded, scalar_source
 from codegen.source.uses import unwritten, users_of
 from codegen.source.writer import NotCompilable, Writer
 from hlo.access import Condition
@@ -106,7 +106,11 @@ class ValueWriter:
             if self._walks(buffer, n.index):
                 walked = self.phase.walked
                 walked[buffer] = min(self._next_row_bytes(buffer, n.index), walked.get(buffer, sys.maxsize))
-            return f"{buffer.name}[{self.phase.address(buffer, n.index)}]"
+            read = f"{buffer.name}[{self.phase.address(buffer, n.index)}]"
+            element = n.value.tensor.element
+            if isinstance(element, ElementType) and element != buffer.element and element.is_float and self._is_operand(n):
+                return rounded(read, "add", element, self.phase.excess)  # a sum in f32, which is what its op gives
+            return read
         if isinstance(n, Scalar):
             return constant_source(n.value, n.element)
         if isinstance(n, IndexNode):
@@ -127,6 +131,11 @@ class ValueWriter:
                 raise NotCompilable(text.reason)
             return text
         return self._choose(n, at)
+
+    def _is_operand(self, n: Node) -> bool:
+        """Whether an operation has the value of a node, not just a store or a fold."""
+        users = self.users.get(n, ())
+        return any(isinstance(u, Apply) or (isinstance(u, Choose) and self._is_operand(u)) for u in users)
 
     def _walks(self, buffer: Buffer, index: Sequence[Expr]) -> bool:
         """Whether a task, loop within loop, reads a long run of elements that lie one after the other."""

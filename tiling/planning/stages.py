@@ -7,8 +7,8 @@ A value is a stage when
     places known only at run time and each element takes part in several products (the micro-kernel reads fixed places);
   - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains), or
     it takes more bytes to read its inputs again than to read it;
-  - it is expensive, and is repeated along other dimensions while the innermost loop walks through it (angles of positions, for
-    each head), so that it cannot be moved out of the loops;
+  - it is expensive, and is looked up more often than it has elements, or repeated along other dimensions while the innermost
+    loop walks through it (angles of positions, for each head), so that it cannot be moved out of the loops;
   - what is computed in place for one element would be more than `tiling.planning.sizes.MOST_NODES` operations.
 """
 
@@ -125,7 +125,7 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
             cut = again and (weight[r] >= EXPENSIVE or more_bytes)
         if cut:
             stages.append(Stage(op, op.results, declined[op]))
-        elif (low := _repeats(op)) is not None:
+        if (low := _repeats(op)) is not None:
             saved = (op.results[0].tensor.size_elems - low.tensor.size_elems) * weight[low]
             if weight[low] >= EXPENSIVE and saved >= WORTH_SAVING:
                 repeated.add(low)
@@ -198,15 +198,16 @@ def _is_computed_in_parts(v: Value, weight: Mapping[Value, float]) -> bool:
 
 
 def _repeats(op: Op) -> Value | None:
-    """What a move repeats along leading dimensions, and not along the last one; None for other moves."""
-    if not isinstance(op.definition.semantics, Move) or len(op.operands) != 1 or not _bytes(op.results[0]):
+    """What a move repeats along leading dimensions, and not along the last one, or looks up; None for other moves."""
+    looks_up = _is_placed(op, None)
+    if not isinstance(op.definition.semantics, Move) or (len(op.operands) != 1 and not looks_up) or not _bytes(op.results[0]):
         return None
     low = below_moves(op.operands[0])
     if low.op is None or not isinstance(low.op.definition.semantics, Elementwise):
         return None
     if op.results[0].tensor.size_elems < WORTH_REPEATS * low.tensor.size_elems:
         return None
-    return low if _walks_last(op) else None
+    return low if looks_up or _walks_last(op) else None
 
 
 def _walks_last(op: Op) -> bool:

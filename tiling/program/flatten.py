@@ -40,6 +40,7 @@ from tiling.program.expand import Supports, expansion, keeps_quantized, kept_qua
 from tiling.program.images.channels_last import channels_last
 from tiling.program.images.winograd import winograd_convolutions
 from tiling.program.known_tests import known_result, splat
+from tiling.program.look_up_functions import look_up_functions
 from tiling.program.promotion import factors_as_bytes
 from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
@@ -139,6 +140,9 @@ def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value
         made = made if ordered is made else live_ops(ordered, found)
     if on("winograd_convolutions"):
         made, found = winograd_convolutions(made, found)
+    if on("look_up_functions"):
+        ordered, found = look_up_functions(made, found)
+        made = made if ordered is made else live_ops(ordered, found)
     return Program(name, tuple(block.arguments), tuple(made), tuple(found))
 
 

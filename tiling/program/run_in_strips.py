@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hlo.builder import Builder
-from hlo.clone import captured_values, clone_block
+from hlo.clone import captured_values, clone_op
 from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Generate, Literal, Move, SumOfProducts, definition
@@ -403,10 +403,7 @@ class _Writer:
             if missing:
                 continue
             todo.pop()
-            new = Op(op.definition, [again.get(x, x) for x in op.operands], op.attributes, (), [r.type for r in op.results],
-                     op.location, op.extra, [r.name for r in op.results])  # fmt: skip
-            self.b.append(new)
-            again.update(zip(op.results, new.results, strict=True))
+            self.b.append(clone_op(op, again))
         return again[v]
 
     def _moved(self, iota: Value, start: Value) -> Value:
@@ -430,11 +427,7 @@ class _Writer:
                 first.append(op)
                 continue
             late.update(op.results)
-            regions = [clone_block(r, env) for r in op.regions]
-            new = Op(op.definition, [env.get(v, v) for v in op.operands], op.attributes, regions, [r.type for r in op.results],
-                     op.location, op.extra, [r.name for r in op.results])  # fmt: skip
-            env.update(zip(op.results, new.results, strict=True))
-            last.append(new)
+            last.append(clone_op(op, env))
         results = tuple([env.get(v, v) for v in self.program.results])
         ops = live_ops([*first, *ahead.ops, loop, *last], results)
         return Program(self.program.name, self.program.arguments, ops, results)

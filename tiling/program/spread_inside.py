@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hlo.clone import clone_block
+from hlo.clone import clone_op
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, definition
 from hlo.types import ElementType, TensorType
@@ -126,11 +126,7 @@ def _region(block: Block, wanted: Mapping[int, Value], constants: Mapping[int, D
         spread[old] = made.results[0]
     known = dict(spread)
     for op in block.ops[:-1]:
-        regions = [clone_block(r, known) for r in op.regions]
-        copy = Op(op.definition, [known.get(v, v) for v in op.operands], op.attributes, regions, [r.type for r in op.results],
-                  op.location, op.extra, [r.name for r in op.results])  # fmt: skip
-        new.ops.append(copy)
-        known.update(zip(op.results, copy.results, strict=True))
+        new.ops.append(clone_op(op, known))
     end = block.ops[-1]
     # What is handed on as it came is the scalar, where it is one; the cond's only result is neither.
     own = {k: new.arguments[k] for k in wanted} if len(end.operands) == len(new.arguments) else {}

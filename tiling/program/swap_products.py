@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from hlo.attributes import DotDimensions
-from hlo.clone import captured_values, clone_block
+from hlo.clone import captured_values, with_replaced
 from hlo.module import Op, Value
 from hlo.registry import definition
 
@@ -37,16 +37,11 @@ def turn_products(ops: Sequence[Op], results: Sequence[Value]) -> tuple[list[Op]
     for op in ops:
         if op in gone:
             continue
-        new = op
         if op in turned:
-            new = _swapped(turned[op], op, done)
-        elif any(v in done for v in op.operands) or any(v in done for b in op.regions for v in captured_values(b)):
-            regions = tuple(clone_block(b, done) if captured_values(b) else b for b in op.regions)
-            new = Op(op.definition, [done.get(v, v) for v in op.operands], op.attributes, regions, [r.type for r in op.results],
-                     op.location, op.extra, [r.name for r in op.results])  # fmt: skip
-        if new is not op:
-            done.update(zip(op.results, new.results, strict=True))
-        made.append(new)
+            made.append(_swapped(turned[op], op, done))
+            done.update(zip(op.results, made[-1].results, strict=True))
+        else:
+            made.append(with_replaced(op, done))
     return made, [done.get(v, v) for v in results]
 
 

@@ -199,3 +199,18 @@ def test_loops_of_lines_read_or_write_more_streams_than_a_set_has_ways() -> None
     assert found(_source(f"for i in range(96):\n            y[i] = {reads}"), SIGNATURE) == 1
     asks = "if t < 3:\n                y[i] = x[i]\n            else:\n                y[i] = " + reads
     assert found(_source(f"for i in range(96):\n            {asks}"), SIGNATURE) == 0  # a transform of weights: 5.9 ms became 20
+
+
+def test_loops_that_look_up_short_elements_and_compute_nothing_stay_scalar() -> None:
+    """Codes of 16 bits looked up one by one take a cycle each; put into vectors first they took twice as long."""
+    signature = KernelSignature(tuple(Param(name, "bfloat16", 64, name) for name in "xyz"))
+    looked_up = "z[to_int64(bits_of_bfloat16(x[i]))]"
+
+    def scalar(value: str) -> bool:
+        source = _source(f"for i in range(4096):\n            y[i] = {value}").replace("x, y)", "x, y, z)")
+        text = kernel_ir(source, signature, Target.named("avx512"))
+        return not re.search(r"store <\d+ x i16>", text)
+
+    assert scalar(looked_up)
+    assert not scalar(f"{looked_up} + x[i]")
+    assert not scalar("x[i]")

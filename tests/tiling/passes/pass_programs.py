@@ -226,6 +226,11 @@ def masked() -> hlo.Module:
     return hlo.parse(attention("causal", "select", "0xFF800000", 256, 256, d=64, heads=1))
 
 
+LONG_FUNCTION = """
+  %0 = stablehlo.logistic %x : tensor<64x1024xf8E4M3FN>
+  %1 = stablehlo.multiply %x, %0 : tensor<64x1024xf8E4M3FN>
+  return %1 : tensor<64x1024xf8E4M3FN>"""
+
 EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "inline": file("softmax"),
     "untuple": lambda: hlo.parse(TUPLES),
@@ -248,6 +253,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "winograd_convolutions": text(
         "%x: tensor<1x24x24x64xf32>, %w: tensor<3x3x64x64xf32>", "tensor<1x24x24x64xf32>", WINDOW
     ),
+    "look_up_functions": text("%x: tensor<64x1024xf8E4M3FN>", "tensor<64x1024xf8E4M3FN>", LONG_FUNCTION),
     "run_in_strips": text(
         "%x: tensor<512x96xf32>, %w: tensor<96x8192xf32>", "(tensor<512x96xf32>, tensor<96x8192xf32>)", STRIPS
     ),

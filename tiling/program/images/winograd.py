@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from hlo.attributes import ConvDimensions, DotDimensions
 from hlo.builder import Builder
-from hlo.clone import captured_values, clone_block
+from hlo.clone import with_replaced
 from hlo.module import Op, Value
 from hlo.types import TensorType
 
@@ -70,14 +70,8 @@ def winograd_convolutions(ops: Sequence[Op], results: Sequence[Value]) -> tuple[
             builder.place = op.location
             env[op.results[0]] = _Transforms(builder, found[op]).whole(op, [env.get(v, v) for v in op.operands])
             made += builder.current.ops
-        elif any(v in env for v in op.operands) or any(v in env for b in op.regions for v in captured_values(b)):
-            regions = tuple(clone_block(b, env) if captured_values(b) else b for b in op.regions)
-            new = Op(op.definition, [env.get(v, v) for v in op.operands], op.attributes, regions, [r.type for r in op.results],
-                     op.location, op.extra, [r.name for r in op.results])  # fmt: skip
-            env.update(zip(op.results, new.results, strict=True))
-            made.append(new)
         else:
-            made.append(op)
+            made.append(with_replaced(op, env))
     return made, [env.get(v, v) for v in results]
 
 
