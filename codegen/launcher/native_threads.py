@@ -1,7 +1,8 @@
 """The worker threads of this process, and the launcher's own machine code.
 
-Workers are plain pthreads that run compiled code only: between steps they spin for some fifty microseconds, then sleep on a
-futex. A call that finds the pool busy (another Python thread, or a kernel started from within a run) runs on its own alone.
+Workers are plain pthreads that run compiled code only: they spin for a millisecond between steps, between runs for an eighth of
+what the last one took (fifty microseconds at least), then sleep on a futex. A call that finds the pool busy (another Python
+thread, or a kernel started from within a run) runs on its own alone.
 After a fork the child starts a new pool; at exit the workers are told to stop and are joined.
 """
 

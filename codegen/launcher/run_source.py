@@ -111,6 +111,7 @@ def kernel(begin, end):
     since = int64(0)
     stopped = count
     owns = False
+    entered = int64(0)
     if threads > 1:
         # one run at a time has the workers; several may ask at once, and each takes back what it added
         owns = atomic_add(words(run[{words.POOL}]), {words.OWNER}, 1) == 0
@@ -119,6 +120,7 @@ def kernel(begin, end):
             pool = words(run[{words.POOL}])
             pool[{words.SPIN}] = pool[{words.WITHIN}]
             pool[{words.CPU}] = current_cpu()
+            entered = clock_ns()
             if atomic_load(pool, {words.SLEEPERS}) > 0:
                 futex_wake(pool, {words.PHASE})
         else:
@@ -224,7 +226,8 @@ def kernel(begin, end):
             break
     if owns:
         pool = words(run[{words.POOL}])
-        pool[{words.SPIN}] = pool[{words.BETWEEN}]
+        # the next call often follows at once: a wait that is little beside the run spares waking them
+        pool[{words.SPIN}] = min(max(pool[{words.BETWEEN}], (clock_ns() - entered) // {words.SPIN_SHARE}), pool[{words.WITHIN}])
         atomic_add(pool, {words.OWNER}, -1)
     run[{words.POSITION}] = stopped
 """

@@ -6,8 +6,10 @@ from __future__ import annotations
 PHASE, ACTIVE, SLEEPERS, STOP, STEP, SCRATCH, STRIDE, LIMIT = 0, 16, 32, 64, 65, 66, 67, 68
 SPIN, WORKERS, OWNER, TRACED, NUMBER, BETWEEN, WITHIN, CPU = 69, 70, 71, 72, 73, 74, 75, 76
 # How long a worker that has nothing to do looks for the next step before it sleeps: waking a sleeper takes some 20 microseconds,
-# and several times as long where an idle CPU belongs to a guest. Within a run more steps are to come; who knows after it.
+# and several times as long where an idle CPU belongs to a guest. Within a run more steps are to come; after it a share of what it
+# took is waited, as who calls again and again does so after some time for arguments and results.
 SPIN_NANOSECONDS = 50_000
+SPIN_SHARE = 8
 SPIN_WITHIN_NANOSECONDS = 1_000_000
 SHARE = 2  # what is left of a thread's zone is taken in that many pieces
 FIRST_LOOK, MOST_TURNS, LOOK_NANOSECONDS = 32, 1024, 5_000_000  # how often a run looks for signals: after so many steps
