@@ -25,10 +25,10 @@ from tiling.program.known_tests import splat
 
 __all__ = ["look_up_functions"]
 
-LEAST_COST = 20.0  # in additions of f32: on AVX-512, where vectors are longest, three cycles; looking up takes one
+_BROADCAST = "stablehlo.broadcast_in_dim"
+LEAST_COST = 20.0  # in additions of f32: two cycles on AVX-512, where vectors are longest; looking up takes one
 LEAST_TIMES = 16  # how often each element of the table is read,
 LEAST_ELEMS = 1 << 16  # and the least of them that a step of its own is for
-_BROADCAST = "stablehlo.broadcast_in_dim"
 MOST_BITS, LEAST_BITS = 16, 8
 ROUNDING = {"bf16": 5.0, "f16": 2.0}  # additions' worth of an op's rounding; of narrower floats, whose codes are taken apart:
 ROUNDING_OF_CODES = 15.0
@@ -64,10 +64,10 @@ class _Functions:
             if len(op.results) == 1:
                 y = op.results[0]
                 found = list(dict.fromkeys(filter(None, map(self.origin, op.operands)))) if _is_elementwise(op) else [y]
-                self.of[y] = None if _is_spread(y) or not found else found[0] if len(found) == 1 and _has_codes(found[0]) else y
+                self.of[y] = None if not found else found[0] if len(found) == 1 and _has_codes(found[0]) else y
 
     def origin(self, v: Value) -> Value | None:
-        return self.of.get(v, v)
+        return None if _is_spread(v) else self.of.get(v, v)
 
     def worth(self, results: Sequence[Value]) -> dict[Value, Value]:
         """The values that are looked up, each with what it is a function of."""

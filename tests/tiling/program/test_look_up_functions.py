@@ -31,6 +31,10 @@ ENDS = {
   %b = stablehlo.broadcast_in_dim %s, dims = [] : (S) -> T
   %y = stablehlo.multiply %t, %b : T
   return %y : T"""),
+    "clamped": ("%x: T, %s: S", SWISH + """
+  %c = stablehlo.constant dense<0.75> : S
+  %y = stablehlo.clamp %s, %t, %c : (S, T, S) -> T
+  return %y : T"""),
     "wider": ("%x: T", SWISH + "\n  %y = stablehlo.convert %t : (T) -> W\n  return %y : W"),
 }  # fmt: skip
 
@@ -60,7 +64,7 @@ def test_results_have_the_bits_of_what_is_computed(element: str, end: str) -> No
     module = _module(end, element, shape)
     assert _looked_up(module) == (2 if end == "inner" and element == "f8E4M3FN" else 1)  # taking codes apart is long in itself
     x = _codes(element, shape[0] * shape[1]).reshape(shape)
-    others = {"alone": (), "wider": (), "scaled": (np.asarray(1.5, x.dtype),)}.get(end, (x[::-1].copy(),))
+    others = {"alone": (), "wider": (), "scaled": (np.asarray(1.5, x.dtype),), "clamped": (np.asarray(0.25, x.dtype),)}.get(end, (x[::-1].copy(),))
     found = codegen.compile(module)(x, *others)[0]
     with without("look_up_functions"):
         computed = codegen.compile(module)
@@ -102,3 +106,20 @@ def test_the_table_is_a_kernel_and_the_gather_computes_nothing() -> None:
     for fusion in plan.fusions:
         proof = tiling.prove(fusion)
         assert proof.holds, str(proof)
+
+
+def test_functions_of_scalars_alone_are_no_tables() -> None:
+    """A bound of a clamp was taken for the tensor whose function the result is."""
+    text = """func.func @main(%s: S) -> T {
+  %k = stablehlo.constant dense<0.5> : T
+  %c = stablehlo.constant dense<0.75> : S
+  %x = stablehlo.clamp %s, %k, %c : (S, T, S) -> T
+  %y = stablehlo.tanh %x : T
+  %z = stablehlo.logistic %y : T
+  return %z : T
+}"""
+    module = hlo.parse(text.replace("T", "tensor<1024x1024xbf16>").replace("S", "tensor<bf16>"))
+    assert _looked_up(module) == 0
+    s = np.asarray(0.625, ELEMENT_TYPES["bf16"].dtype)
+    (found,), (want,) = codegen.compile(module)(s), interp.evaluate(module, s)
+    assert np.array_equal(found.view(np.uint16), want.view(np.uint16))
