@@ -37,6 +37,8 @@ EXACT = frozenset({"abs", "bitcast_convert", "clamp", "compare", "maximum", "min
 
 def look_up_functions(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Sequence[Op], Sequence[Value]]:
     """Ops in dependency order and results, with tables in place of long functions; those that nothing reads now stay."""
+    if not any(_has_codes(v) and v.tensor.size_elems >= LEAST_ELEMS for op in ops for v in op.operands):
+        return ops, results
     wanted = _Functions(ops).worth(results)
     if not wanted:
         return ops, results
@@ -73,10 +75,9 @@ class _Functions:
         """The values that are looked up, each with what it is a function of."""
         read = dict.fromkeys(results)
         for op in self.ops:
-            inside = [v for b in op.regions for v in captured_values(b)]
-            outside = _is_elementwise(op) and len(op.results) == 1
-            read.update((v, None) for v in op.operands if not (outside and self.origin(v) is self.origin(op.results[0])))
-            read.update(dict.fromkeys(inside))
+            continued = self.origin(op.results[0]) if _is_elementwise(op) else op  # the function that an elementwise op continues
+            read.update((v, None) for v in op.operands if self.origin(v) is not continued)
+            read.update((v, None) for b in op.regions for v in captured_values(b))
         wanted: dict[Value, Value] = {}
         for op in self.ops:  # what is looked up is there for what is made of it
             for y in op.results:
