@@ -27,6 +27,7 @@ from tiling.machine import Machine
 __all__ = ["ContractionContext", "LoweredContraction", "Roles"]
 
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
+MANY_ROWS = 12
 LEAST_WINDOW_DEPTH = 128  # steps of k from which one row by a window runs over the micro-kernel
 
 
@@ -162,8 +163,34 @@ class Roles:
             rows = [self._single("row")]
         if n.variable in self.members:
             self.column_dimensions = self._dimensions(self.members[n.variable])
-        self._take(max(rows, key=lambda x: x.extent), n, rows, swapped, reads)
+        self._take(self._row_loop(rows, self.c.nodes[1 if swapped else 0]), n, rows, swapped, reads)
         return True
+
+    def _row_loop(self, rows: Sequence[Loop], left: Node) -> Loop:
+        """The loop that rows begin with, innermost: the longest one.
+
+        Of loops of few rows, which leave blocks of registers half empty, the one that makes the most of them with those that go
+        on around it in both factors. (Of many rows the factor would leave the nearest cache between two blocks of columns.)
+        """
+        longest = max(rows, key=lambda x: x.extent)
+        if longest.extent >= MANY_ROWS:
+            return longest
+        place = self._in_place(left, [x.variable for x in rows])
+
+        def together(x: Loop) -> int:
+            count = x.extent
+            if place is not None and x.is_whole:
+                others = [y for y in rows if y is not x and y.is_whole]
+                while (y := next((y for y in others if self._goes_on(x, y, count, place.steps)), None)) is not None:
+                    others.remove(y)
+                    count *= y.extent
+            return count
+
+        return max(rows, key=lambda x: (together(x), x.extent))
+
+    def _goes_on(self, x: Loop, y: Loop, count: int, steps: Mapping[Var, int]) -> bool:
+        """Whether `y` goes on where `count` rows end that lie as far apart as those of `x`."""
+        return all(of.get(y.variable, 0) == of.get(x.variable, 0) * count for of in (steps, self.out_steps))
 
     def _take(self, m: Loop, n: Loop, rows: list[Loop], swapped: bool, reads: Sequence[frozenset[Var]]) -> None:
         """Gives the loops their roles; with `swapped` factors the second one is the left."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Expr
 
-__all__ = ["Buffer", "Scope", "make_buffer"]
+__all__ = ["SAME_SETS_BYTES", "Buffer", "Scope", "make_buffer", "with_planes_apart"]
+
+SAME_SETS_BYTES = 1024  # what lies a multiple of it apart falls into few of a cache's sets
+LINE_BYTES = 64
+FEW = 4  # lines that a cache holds of one set in any case
 
 
 class Scope(enum.Enum):
@@ -58,3 +63,24 @@ def make_buffer(name: str, scope: Scope, element: ElementType, shape: tuple[int,
         strides.append(step)
         step *= max(n, 1)
     return Buffer(name, scope, element, shape, tuple(reversed(strides)), origin, max(step, 1), value)  # type: ignore[arg-type]
+
+
+def with_planes_apart(buffer: Buffer, planes: int) -> Buffer:
+    """The buffer with a line more between the planes that its first dimensions count, where these fall into the same sets.
+
+    A loop that stores to all planes at once, or reads them, has a line of each in the nearest cache: of one set there are few.
+
+    >>> from hlo.types import element_type
+    >>> tile = make_buffer("tile", Scope.THREAD, element_type("f32"), (16, 64, 96), (16, 64, 96), (0, 0, 0))
+    >>> with_planes_apart(tile, 1).strides, with_planes_apart(tile, 0).strides
+    ((6160, 96, 1), (6144, 96, 1))
+    """
+    item = buffer.element.itemsize_bytes
+    count, inner = prod(buffer.shape[:planes]), prod(buffer.shape[planes:])
+    if count <= FEW or buffer.strides[planes - 1] * item % SAME_SETS_BYTES or inner * item < SAME_SETS_BYTES:
+        return buffer
+    strides = list(buffer.strides)
+    step = strides[planes - 1] + LINE_BYTES // item
+    for k in reversed(range(planes)):
+        strides[k], step = step, step * buffer.shape[k]
+    return replace(buffer, strides=tuple(strides), size_elems=step)

@@ -17,13 +17,11 @@ from dataclasses import dataclass, replace
 from hlo.types import ElementType
 from indexing.expr import Expr, Interval, Var, as_expr, simplify
 from tiling.loops.affine import address, linear
-from tiling.loops.buffers import make_buffer
+from tiling.loops.buffers import SAME_SETS_BYTES, make_buffer
 from tiling.loops.element_ir import Load, Node
 from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Scope, Store, Turn
 
 __all__ = ["Along", "Layout", "blocks", "panels", "row_major", "stage_into", "turn_of"]
-
-SAME_SETS_BYTES = 1024  # rows so far apart, or a multiple of it, fall into few of a cache's sets
 
 Along = tuple[Expr, int]
 """An index, and how many values it has."""

@@ -16,7 +16,7 @@ from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.residues import alike, holes_in, residues_of
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.elements.build import ElementBuilder
-from tiling.loops.buffers import make_buffer
+from tiling.loops.buffers import make_buffer, with_planes_apart
 from tiling.loops.domains.box import covers
 from tiling.loops.element_ir import Load, Node, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Nest, Phase, Schedule, Scope, Step, Store
@@ -258,10 +258,22 @@ class Lowering(Placing):
         order = self._reading_order(plan, v)
         if order is None:
             padded = layout.with_rows_apart(self.machine.lanes(element.itemsize_bytes))
-            return replace(padded.buffer(self.names.scratch(v), Scope.THREAD), value=v)
+            made = replace(padded.buffer(self.names.scratch(v), Scope.THREAD), value=v)
+            return with_planes_apart(made, self._planes(plan, v))
         made = make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(shape[k] for k in order), origin, v)
         strides = dict(zip(order, made.strides, strict=True))
         return replace(made, strides=tuple(strides[k] for k in range(len(shape))))
+
+    def _planes(self, plan: Member, v: Value) -> int:
+        """How many of the first dimensions of `v` count products: planes that no product's rows run across."""
+        memo: dict[Node, frozenset[Var]] = {}
+        found = []
+        for p in self.plans:
+            if isinstance(p.stage.op.definition.semantics, SumOfProducts):
+                counted = {x.variable for x in p.loops if all(x.variable in node_variables(n, memo) for n in p.nodes)}
+                indices = [load.index for load in p.reads if load.value is v] + ([p.index] if p is plan else [])
+                found += [_leading(index, v.shape, counted | {t for t, _ in self.tiles}) for index in indices]
+        return min(found, default=0)
 
     def _reading_order(self, plan: Member, v: Value) -> list[int] | None:
         """The order of a product's dimensions, outermost first, in which its only reader walks through it; None for its own.
@@ -385,3 +397,9 @@ class Lowering(Placing):
             if ends is not None:
                 found[r.variable] = ends
         return self.masks.flag, found
+
+
+def _leading(index: Sequence[Expr], shape: Sequence[int], counted: set[Var]) -> int:
+    """How many dimensions there are before the first one of several elements whose index other variables decide."""
+    others = (k for k, (e, n) in enumerate(zip(index, shape, strict=True)) if n > 1 and not counted.issuperset(e.variables))
+    return next(others, 0)

@@ -38,13 +38,15 @@ from tiling.planning.strips import pinned_strips, with_strips
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, flatten
 from tiling.program.in_place_updates import UPDATES, is_update, mark_updates
-from tiling.program.inputs import is_control, op_inputs
+from tiling.program.inputs import is_control, op_inputs, right_factors
 from tiling.program.library_ops import library_of
 from tiling.program.run_in_strips import is_strip_loop
 
 __all__ = ["Supports", "all_ops", "plan"]
 
-NEARLY = 1.01  # estimates as near as this are alike: then the plan that moves less memory is taken
+NEARLY = 0.01  # estimates as near as this are alike: then the plan that moves less memory is taken
+SPARED = 0.2  # and of a product with its reader: so much of the share of memory traffic that they spare may they be dearer
+KEPT = 0.5  # of its time counts for a factor that comes from arguments alone: calls with the same ones find it made
 
 
 def all_ops(op: Op) -> Declined | None:
@@ -184,6 +186,7 @@ class Planner:
             for producer in self.needs[s]:
                 self.readers[producer].append(s)
         self.results = set(self.program.results)
+        self.factors = right_factors(self.program)
         self.kernel_of: dict[Stage, Kernel | EvaluatorStep] = {}
         self._pin()
         for s in self.stages:
@@ -423,18 +426,28 @@ class Planner:
             self.decisions.append(Decision(me, name, False, found.reason))
             return False
         parts = self.weigh(kernel).estimate, self.weigh(target).estimate
-        apart = parts[0].seconds + parts[1].seconds
+        is_kept = self._is_kept_factor(kernel)
+        apart = parts[0].seconds * (KEPT if is_kept else 1.0) + parts[1].seconds
         cost = found.estimate.seconds
         bytes_apart = parts[0].memory_bytes + parts[1].memory_bytes
         reason = f"{found.estimate.figure(cost)} together, {found.estimate.figure(apart)} apart"
         traffic = f"{found.estimate.memory_bytes} bytes together, {bytes_apart} bytes apart"
         reason += f"; {traffic}" if traffic != reason else ""  # (a model may count just these bytes)
-        is_worth_it = cost <= apart * (NEARLY if found.estimate.memory_bytes < bytes_apart else 1.0)
+        reason += "; apart, the factor is made once for calls with the same arguments, and counts half" if is_kept else ""
+        spared = 1.0 - found.estimate.memory_bytes / max(bytes_apart, 1)
+        is_product = isinstance(stage.op.definition.semantics, SumOfProducts)
+        nearly = NEARLY + (SPARED * spared if is_product else 0.0) if spared > 0 else 0.0
+        is_worth_it = cost <= apart * (1.0 + nearly)
         self.decisions.append(Decision(me, name, is_worth_it, reason, cost, apart))
         if not is_worth_it:
             return False
         self.replace(together, found)
         return True
+
+    def _is_kept_factor(self, kernel: Kernel) -> bool:
+        """Whether a kernel makes nothing but a product's right factor, from arguments alone."""
+        inside = set(kernel.stages)
+        return self.stored(kernel.stages) <= self.factors and all(p in inside for s in kernel.stages for p in self.needs[s])
 
     def replace(self, together: list[Stage], found: Candidate | Weighed | None) -> None:
         """Makes one kernel of some stages."""

@@ -6,9 +6,9 @@ from hlo.clone import captured_values
 from hlo.errors import Declined
 from hlo.module import Op, Value, walk
 from hlo.types import TensorType
-from tiling.program.flatten import is_rebuilt
+from tiling.program.flatten import Program, is_rebuilt
 
-__all__ = ["control_declines", "is_control", "op_inputs"]
+__all__ = ["control_declines", "is_control", "op_inputs", "right_factors"]
 
 DEEPEST = 24
 """Regions nested deeper than this are left to the evaluator, which needs no stack for them."""
@@ -54,3 +54,14 @@ def op_inputs(op: Op) -> list[Value]:
     if captured and is_control(op):
         captured = [v for v in captured if not is_rebuilt(v)]
     return list(dict.fromkeys([*op.operands, *captured]))
+
+
+def right_factors(program: Program) -> frozenset[Value]:
+    """Values side by side that products alone read, as their right factor: weights in the form that a kernel wants.
+
+    Where such a value comes from arguments alone, it is made once for calls with the same arguments.
+    """
+    products = [op for op in program.ops if op.name == "stablehlo.dot_general"]
+    read = {v for op in program.ops for v in (op.operands[:1] if op.name == "stablehlo.dot_general" else op_inputs(op))}
+    found = {op.operands[1] for op in products} - read - set(program.results)
+    return frozenset(v for v in found if v.op is not None and v.op.name == "stablehlo.concatenate")

@@ -7,7 +7,7 @@ gets a number, its slot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from codegen.call.fallback import op_reads
@@ -22,6 +22,7 @@ from tiling.loops.ir import Nest, Phase, Turn
 from tiling.pipeline import finished
 from tiling.planning.reuse import stores_to, writes_of_step
 from tiling.program.in_place_updates import is_update
+from tiling.program.inputs import right_factors
 
 __all__ = ["Assembly", "fusion_source"]
 
@@ -42,7 +43,7 @@ class Assembly:
             self.slot(v)
         self._results = {self._root(v) for v in plan.program.results}
         self._moved: dict[int, Copy] = {}
-        self._factors = _right_factors(plan)
+        self._factors = right_factors(plan.program)
         # The caller looks for results where they were at first.
         self.nodes = [*self._plan(plan), *self._moved.values()]
 
@@ -261,20 +262,6 @@ def _written(n: Node) -> Iterable[int]:
     if isinstance(n, Copy):
         return (n.target,)
     return (n.first, n.second) if isinstance(n, Exchange) else ()
-
-
-def _right_factors(plan: Plan) -> Set[Value]:
-    """Values side by side that products alone read, as their right factor: weights in the form that a kernel wants.
-
-    Where they come from arguments alone, they are made once for calls with the same arguments, as panels are.
-    """
-    stages = [s for step in plan.steps if isinstance(step, Fusion) for s in step.stages]
-    found = {
-        s.op.operands[1] for s in stages if s.op.name == "stablehlo.dot_general" and s.op.operands[1].op is not None
-    }
-    read = {v for op in plan.program.ops for v in op.operands[: 1 if op.name == "stablehlo.dot_general" else None]}
-    joined = {v for v in found if v.op is not None and v.op.name == "stablehlo.concatenate"}
-    return joined - read - set(plan.program.results)
 
 
 def _packs(phase: Phase, makes_factor: bool) -> bool:

@@ -178,3 +178,42 @@ func.func @main(%x: {image}, %w: tensor<{channels}x{rows}x3x3xf32>) -> {image} {
     (fusion,) = tiling.plan(module, machine=tiling.Machine(cores=2)).fusions
     assert fusion.tile_sizes[1] == rows
     assert fusion.schedule.main.tasks >= 2
+
+
+CONVOLUTION = """
+func.func @main(%x: tensor<{image}xf32>, %w: tensor<{window}xf32>, %g: tensor<256xf32>) -> tensor<{result}xf32> {{
+  {weights}
+  %r = stablehlo.convolution(%x, %v) dim_numbers = [b, 0, 1, f]x{order}->[b, 0, 1, f],
+    window = {{stride = [1, 1], pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+    : (tensor<{image}xf32>, tensor<{window}xf32>) -> tensor<{result}xf32>
+  return %r : tensor<{result}xf32>
+}}
+"""
+OF_ARGUMENTS = "%v = stablehlo.negate %w : tensor<{window}xf32>"
+OF_A_SUM = """%z = stablehlo.constant dense<0.0> : tensor<f32>
+  %h = stablehlo.reduce(%g init: %z) applies stablehlo.add across dimensions = [0] : (tensor<256xf32>, tensor<f32>) -> tensor<f32>
+  %b = stablehlo.broadcast_in_dim %h, dims = [] : (tensor<f32>) -> tensor<{window}xf32>
+  %v = stablehlo.multiply %w, %b : tensor<{window}xf32>"""
+
+
+def _of_convolution(weights: str, image: str, window: str, result: str, order: str) -> tiling.Plan:
+    weights = weights.format(window=window)
+    text = CONVOLUTION.format(image=image, window=window, result=result, order=order, weights=weights)
+    return tiling.plan(hlo.parse(text), machine=tiling.Machine(cores=2, vector_bytes=32, vector_registers=16))
+
+
+@pytest.mark.parametrize(("weights", "is_apart"), [(OF_ARGUMENTS, True), (OF_A_SUM, False)], ids=["arguments", "a sum"])
+def test_a_factor_that_comes_from_arguments_alone_counts_half(weights: str, is_apart: bool) -> None:
+    """Calls with the same weights find it made: as a part of the product's kernel it would be made at each call."""
+    plan = _of_convolution(weights, "1x14x14x256", "256x256x3x3", "1x14x14x256", "[o, i, 0, 1]")
+    (decision,) = [d for d in plan.decisions if (d.producer, d.consumer) == ("concatenate_2", "dot_general_1")]
+    assert decision.fused is not is_apart
+    assert ("counts half" in decision.reason) is is_apart
+
+
+def test_a_product_joins_its_reader_for_less_memory_though_it_seems_a_little_dearer() -> None:
+    """Then what it reads joins it, too: one kernel of transforms, products and results, beside the one of the weights."""
+    plan = _of_convolution(OF_ARGUMENTS, "1x64x64x192", "3x3x192x64", "1x64x64x64", "[0, 1, i, o]")
+    (decision,) = [d for d in plan.decisions if d.producer == "dot_general_1"]
+    assert decision.fused and decision.apart < decision.together < decision.apart * 1.08
+    assert len(plan.fusions) == 2
