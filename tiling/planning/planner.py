@@ -27,8 +27,8 @@ from tiling.planning.cost import estimate
 from tiling.planning.forms import lower
 from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
+from tiling.planning.joins import is_plain, joins_plainly, weighed
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
-from tiling.planning.plain_joins import is_plain, joins_plainly
 from tiling.planning.reuse import PlanStep, resolve_reuses
 from tiling.planning.same_structure import Structures
 from tiling.planning.search import Candidate, Kernel, Tried, Weighed, best_tiles
@@ -43,10 +43,6 @@ from tiling.program.library_ops import library_of
 from tiling.program.run_in_strips import is_strip_loop
 
 __all__ = ["Supports", "all_ops", "plan"]
-
-NEARLY = 0.01  # estimates as near as this are alike: then the plan that moves less memory is taken
-SPARED = 0.2  # and of a product with its reader: so much of the share of memory traffic that they spare may they be dearer
-KEPT = 0.5  # of its time counts for a factor that comes from arguments alone: calls with the same ones find it made
 
 
 def all_ops(op: Op) -> Declined | None:
@@ -425,20 +421,10 @@ class Planner:
         if isinstance(found, Declined):
             self.decisions.append(Decision(me, name, False, found.reason))
             return False
-        parts = self.weigh(kernel).estimate, self.weigh(target).estimate
-        is_kept = self._is_kept_factor(kernel)
-        apart = parts[0].seconds * (KEPT if is_kept else 1.0) + parts[1].seconds
-        cost = found.estimate.seconds
-        bytes_apart = parts[0].memory_bytes + parts[1].memory_bytes
-        reason = f"{found.estimate.figure(cost)} together, {found.estimate.figure(apart)} apart"
-        traffic = f"{found.estimate.memory_bytes} bytes together, {bytes_apart} bytes apart"
-        reason += f"; {traffic}" if traffic != reason else ""  # (a model may count just these bytes)
-        reason += "; apart, the factor is made once for calls with the same arguments, and counts half" if is_kept else ""
-        spared = 1.0 - found.estimate.memory_bytes / max(bytes_apart, 1)
-        is_product = isinstance(stage.op.definition.semantics, SumOfProducts)
-        nearly = NEARLY + (SPARED * spared if is_product else 0.0) if spared > 0 else 0.0
-        is_worth_it = cost <= apart * (1.0 + nearly)
-        self.decisions.append(Decision(me, name, is_worth_it, reason, cost, apart))
+        estimates = found.estimate, self.weigh(kernel).estimate, self.weigh(target).estimate
+        of_product = isinstance(stage.op.definition.semantics, SumOfProducts)
+        is_worth_it, apart, reason = weighed(*estimates, of_product, self._is_kept_factor(kernel))
+        self.decisions.append(Decision(me, name, is_worth_it, reason, found.estimate.seconds, apart))
         if not is_worth_it:
             return False
         self.replace(together, found)

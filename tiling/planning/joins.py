@@ -1,4 +1,8 @@
-"""Joins that need no weighing: a kernel whose elements its reader takes one by one.
+"""Whether two kernels become one: by what their estimates are, or without being weighed.
+
+    together <= apart     ->   one kernel; a little dearer is near enough where it moves less memory (`weighed`)
+
+Joins of a kernel whose elements its reader takes one by one go without saying (`joins_plainly`):
 
     y[i] = f(x[i]),  z[i] = g(y[i], w[i])     ->   one loop: z[i] = g(f(x[i]), w[i]), and y[i] is stored if others read it
 
@@ -13,10 +17,37 @@ from collections.abc import Mapping, Sequence
 
 from hlo.module import Value
 from hlo.registry import Elementwise, Fold, Move, SumOfProducts
+from tiling.cost_model import Estimate
 from tiling.planning.stages import Stage
 from tiling.routines.table import ROUTINES, routine_of
 
-__all__ = ["is_plain", "joins_plainly"]
+__all__ = ["is_plain", "joins_plainly", "weighed"]
+
+NEARLY = 0.01  # estimates as near as this are alike: then the plan that moves less memory is taken
+SPARED = 0.2  # and of a product with its reader: so much of the share of memory traffic that they spare may they be dearer
+KEPT = 0.5  # of its time counts for a factor that comes from arguments alone: calls with the same ones find it made
+
+
+def weighed(
+    together: Estimate, kernel: Estimate, target: Estimate, of_product: bool, is_kept: bool
+) -> tuple[bool, float, str]:
+    """Whether a kernel becomes a part of its reader `target`, the seconds of both apart, and the reason in words.
+
+    The kernel may be one `of_product`, or make a factor that `is_kept`. By a model other than a CPU's seconds neither counts.
+
+    >>> weighed(Estimate(3.1, 0.0, 0.0, 70), Estimate(2.0, 0.0, 0.0, 60), Estimate(1.0, 0.0, 0.0, 40), True, False)[0]
+    True
+    """
+    is_kept, of_product = is_kept and not together.unit, of_product and not together.unit
+    apart = kernel.seconds * (KEPT if is_kept else 1.0) + target.seconds
+    bytes_apart = kernel.memory_bytes + target.memory_bytes
+    reason = f"{together.figure(together.seconds)} together, {together.figure(apart)} apart"
+    traffic = f"{together.memory_bytes} bytes together, {bytes_apart} bytes apart"
+    reason += f"; {traffic}" if traffic != reason else ""  # (a model may count just these bytes)
+    reason += "; apart, the factor is made once for calls with the same arguments, and counts half" if is_kept else ""
+    spared = 1.0 - together.memory_bytes / max(bytes_apart, 1)
+    nearly = NEARLY + (SPARED * spared if of_product else 0.0) if spared > 0 else 0.0
+    return together.seconds <= apart * (1.0 + nearly), apart, reason
 
 
 def is_plain(stage: Stage) -> bool:
