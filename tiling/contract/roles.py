@@ -27,7 +27,7 @@ from tiling.machine import Machine
 __all__ = ["ContractionContext", "LoweredContraction", "Roles"]
 
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
-MANY_ROWS = 12
+MANY_ROWS = 12  # from here on a loop of rows fills blocks of registers
 LEAST_WINDOW_DEPTH = 128  # steps of k from which one row by a window runs over the micro-kernel
 
 

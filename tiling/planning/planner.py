@@ -91,14 +91,14 @@ def plan(
 
 def _plan_program(
     plain: Program, passed_on: Mapping[Value, Value], machine: Machine, module: Module, supports: Supports,
-    pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False,
+    pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False, is_region: bool = False,
 ) -> Plan:  # fmt: skip
     """The plan of a flattened program, or of a region: `passed_on` are a loop body's arguments with what they become."""
     strips = tuple(p for p in pins if p.strips and not p.region)
     others = tuple(p for p in pins if p not in strips)
 
     def planned(program: Program) -> Plan:
-        return _plan_as_it_is(program, passed_on, machine, module, supports, others, deadline, is_lean)
+        return _plan_as_it_is(program, passed_on, machine, module, supports, others, deadline, is_lean, is_region)
 
     made = planned(pinned_strips(plain, strips))
     if strips:
@@ -111,14 +111,14 @@ def _plan_program(
 
 def _plan_as_it_is(
     plain: Program, passed_on: Mapping[Value, Value], machine: Machine, module: Module, supports: Supports,
-    pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False, marks: bool = True,
+    pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False, is_region: bool = False, marks: bool = True,
 ) -> Plan:  # fmt: skip
     """The same without loops over strips."""
 
     def plan_region(op: Op, k: int, region: Program, passed: Mapping[Value, Value]) -> Plan:
         path = (number[op], k)
         inside = tuple(p.inside for p in pins if p.region[:2] == path)
-        return _plan_program(region, passed, machine, module, supports, inside, deadline, is_strip_loop(op))
+        return _plan_program(region, passed, machine, module, supports, inside, deadline, is_strip_loop(op), True)
 
     # Updates in place have no rule but their routine: where that is not to be had, none is marked.
     takes = [name for name in UPDATES if marks and runs("mark_in_place")]
@@ -128,8 +128,12 @@ def _plan_as_it_is(
     becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
     own = tuple(p for p in pins if not p.region)
     weighs_all = model_of(machine) is not None  # what goes without saying does so for a CPU
+    keeps = not is_region and not any(map(is_control, program.ops))  # a program that jumps keeps nothing between calls
+    factors = right_factors(program) if keeps else frozenset()
     while True:
-        planner = Planner(program, machine, module, refused, own, deadline, plan_region, supports, becomes, weighs_all, is_lean)
+        planner = Planner(
+            program, machine, module, refused, own, deadline, plan_region, supports, becomes, factors, weighs_all, is_lean
+        )
         try:
             made = planner.run()
         except NoSchedule:
@@ -138,7 +142,7 @@ def _plan_as_it_is(
             if not planner.newly_refused:
                 return made
         if any(is_update(op) and op in planner.newly_refused for op in program.ops):
-            return _plan_as_it_is(plain, passed_on, machine, module, supports, pins, deadline, is_lean, marks=False)
+            return _plan_as_it_is(plain, passed_on, machine, module, supports, pins, deadline, is_lean, is_region, marks=False)
         # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
         refused.update(planner.newly_refused)
 
@@ -158,6 +162,7 @@ class Planner:
     plan_region: PlanRegion
     supports: Supports
     passed_on: Mapping[Value, Value]
+    factors: frozenset[Value]  # of products, which calls with the same arguments find made
     weighs_all: bool = False  # no join goes without saying
     is_lean: bool = False  # a loop over strips has memory for a strip: nothing whole is packed ahead of it
     decisions: list[Decision] = field(default_factory=list)
@@ -182,7 +187,6 @@ class Planner:
             for producer in self.needs[s]:
                 self.readers[producer].append(s)
         self.results = set(self.program.results)
-        self.factors = right_factors(self.program)
         self.kernel_of: dict[Stage, Kernel | EvaluatorStep] = {}
         self._pin()
         for s in self.stages:

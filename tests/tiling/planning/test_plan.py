@@ -217,3 +217,34 @@ def test_a_product_joins_its_reader_for_less_memory_though_it_seems_a_little_dea
     (decision,) = [d for d in plan.decisions if d.producer == "dot_general_1"]
     assert decision.fused and decision.apart < decision.together < decision.apart * 1.08
     assert len(plan.fusions) == 2
+
+
+def test_what_a_loop_makes_of_what_it_carries_is_not_kept() -> None:
+    """A loop's body makes its factor in every iteration, and a program with a loop keeps nothing between calls."""
+    weights = OF_ARGUMENTS.format(window="256x256x3x3")
+    text = CONVOLUTION.format(
+        image="1x14x14x256", window="256x256x3x3", result="1x14x14x256", order="[o, i, 0, 1]", weights=weights
+    )
+    body = "\n".join(text.split("{\n", 1)[1].splitlines()[:-2]).replace("return", "stablehlo.return")
+    inside = body.replace("stablehlo.return %r : tensor<1x14x14x256xf32>", "").replace("%x", "%y")
+    text = f"""
+    func.func @main(%x: tensor<1x14x14x256xf32>, %w: tensor<256x256x3x3xf32>, %n: tensor<i32>) -> tensor<1x14x14x256xf32> {{
+      %c = stablehlo.constant dense<1> : tensor<i32>
+      %z = stablehlo.constant dense<0> : tensor<i32>
+      %o:2 = stablehlo.while(%i = %z, %y = %x) : tensor<i32>, tensor<1x14x14x256xf32>
+      cond {{
+        %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      }} do {{
+        {inside}
+        %j = stablehlo.add %i, %c : tensor<i32>
+        stablehlo.return %j, %r : tensor<i32>, tensor<1x14x14x256xf32>
+      }}
+      return %o#1 : tensor<1x14x14x256xf32>
+    }}
+    """
+    plan = tiling.plan(hlo.parse(text), machine=tiling.Machine(cores=2, vector_bytes=32, vector_registers=16))
+    inner = [r.plan for s in plan.steps if isinstance(s, tiling.ControlStep) for r in s.regions]
+    found = [d for p in (plan, *inner) for d in p.decisions if d.consumer.startswith("dot_general")]
+    assert any(d.producer.startswith("concatenate") for d in found)
+    assert not any("counts half" in d.reason for d in found)
