@@ -24,7 +24,7 @@ from tiling.routines.table import ROUTINES, routine_of
 __all__ = ["is_plain", "joins_plainly", "weighed"]
 
 NEARLY = 0.01  # estimates as near as this are alike: then the plan that moves less memory is taken
-SPARED = 0.2  # and of a product with its reader: so much of the share of memory traffic that they spare may they be dearer
+SPARED = 0.2  # and of a product with a reader that is none: so much of the share of traffic that they spare may they be dearer
 KEPT = 0.5  # of its time counts for a factor that comes from arguments alone: calls with the same ones find it made
 
 
@@ -33,7 +33,8 @@ def weighed(
 ) -> tuple[bool, float, str]:
     """Whether a kernel becomes a part of its reader `target`, the seconds of both apart, and the reason in words.
 
-    The kernel may be one `of_product`, or make a factor that `is_kept`. By a model other than a CPU's seconds neither counts.
+    The kernel may be one `of_product`, whose reader has none, or make a factor that `is_kept`; neither counts by a model other
+    than a CPU's seconds.
 
     >>> weighed(Estimate(3.1, 0.0, 0.0, 70), Estimate(2.0, 0.0, 0.0, 60), Estimate(1.0, 0.0, 0.0, 40), True, False)[0]
     True

@@ -147,6 +147,10 @@ def _plan_as_it_is(
         refused.update(planner.newly_refused)
 
 
+def _is_product(stage: Stage) -> bool:
+    return isinstance(stage.op.definition.semantics, SumOfProducts)
+
+
 class NoSchedule(Exception):
     """A kernel that was made without being weighed has no schedule: the planner begins anew."""
 
@@ -377,13 +381,9 @@ class Planner:
         """A contraction whose only reader is elementwise joins it first: the reader is its epilogue."""
         for s in self.stages:
             readers = self.readers[s]
-            if isinstance(s.op.definition.semantics, SumOfProducts) and len(readers) == 1:
+            if _is_product(s) and len(readers) == 1:
                 reader = readers[0]
-                if (
-                    reader.declined is None
-                    and not isinstance(reader.op.definition.semantics, SumOfProducts)
-                    and reader.values[0].shape == s.values[0].shape
-                ):
+                if reader.declined is None and not _is_product(reader) and reader.values[0].shape == s.values[0].shape:
                     self._try_join(s)
 
     def _try_join(self, stage: Stage) -> None:
@@ -426,7 +426,7 @@ class Planner:
             self.decisions.append(Decision(me, name, False, found.reason))
             return False
         estimates = found.estimate, self.weigh(kernel).estimate, self.weigh(target).estimate
-        of_product = isinstance(stage.op.definition.semantics, SumOfProducts)
+        of_product = _is_product(stage) and not any(map(_is_product, target.stages))
         is_worth_it, apart, reason = weighed(*estimates, of_product, self._is_kept_factor(kernel))
         self.decisions.append(Decision(me, name, is_worth_it, reason, found.estimate.seconds, apart))
         if not is_worth_it:

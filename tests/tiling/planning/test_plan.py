@@ -248,3 +248,19 @@ def test_what_a_loop_makes_of_what_it_carries_is_not_kept() -> None:
     found = [d for p in (plan, *inner) for d in p.decisions if d.consumer.startswith("dot_general")]
     assert any(d.producer.startswith("concatenate") for d in found)
     assert not any("counts half" in d.reason for d in found)
+
+
+def test_a_product_joins_another_one_only_where_that_is_cheaper() -> None:
+    """Its blocks would be those of the other: a bilinear form took an eighth longer as one kernel."""
+    text = """
+    func.func @main(%a: tensor<128x64xf32>, %w: tensor<32x64x64xf32>, %b: tensor<128x64xf32>) -> tensor<128x32xf32> {
+      %t = stablehlo.dot_general %w, %a, contracting_dims = [1] x [1]
+        : (tensor<32x64x64xf32>, tensor<128x64xf32>) -> tensor<32x64x128xf32>
+      %p = stablehlo.dot_general %b, %t, batching_dims = [0] x [2], contracting_dims = [1] x [1]
+        : (tensor<128x64xf32>, tensor<32x64x128xf32>) -> tensor<128x32xf32>
+      return %p : tensor<128x32xf32>
+    }
+    """
+    plan = tiling.plan(hlo.parse(text), machine=tiling.Machine(cores=2, vector_bytes=64, vector_registers=32))
+    (decision,) = plan.decisions
+    assert decision.apart < decision.together < decision.apart * 1.16 and not decision.fused
