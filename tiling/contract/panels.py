@@ -16,7 +16,7 @@ from hlo.types import element_type
 from indexing.expr import Const, Expr, Var, as_expr, minimum, simplify, substitute
 from tiling.contract.operands import Apart, Place, window_tile
 from tiling.contract.packing import FEW_BLOCKS, MUCH, Packing
-from tiling.contract.roles import DIRECT_ROW_BYTES, LoweredContraction
+from tiling.contract.roles import DIRECT_ROW_BYTES, LoweredContraction, goes_on
 from tiling.contract.table import Problem
 from tiling.loops.affine import address, linear
 from tiling.loops.element_ir import Load, Node, loads, node_variables
@@ -234,16 +234,13 @@ class Contraction(Packing):
 
     def _rows(self, left: Place, out: Block2D) -> tuple[list[Loop], int]:
         """The loops that make up the rows, outermost first, and the step between rows: neighbours are merged into one."""
-        rows, step, out_step = [self.m], left.steps.get(self.m.variable, 0), out.row_stride
-        if self.m.upper is not Const(self.m.extent - 1):
-            return rows, step
-
-        def goes_on(x: Loop) -> bool:
-            m, whole = prod(y.extent for y in rows), x.upper is Const(x.extent - 1)
-            return whole and left.steps.get(x.variable) == step * m and self.out_steps[x.variable] == out_step * m
-
-        while (x := next((x for x in self.row_loops if x not in rows and goes_on(x)), None)) is not None:
+        rows, step = [self.m], left.steps.get(self.m.variable, 0)
+        walks, count = [(left.steps, step), (self.out_steps, out.row_stride)], self.m.extent
+        others = [x for x in self.row_loops if x is not self.m] if self.m.is_whole else []
+        while (x := next((x for x in others if goes_on(x, count, walks)), None)) is not None:
+            others.remove(x)
             rows.insert(0, x)
+            count *= x.extent
         return rows, step
 
     # ------------------------------------------------------------ operands

@@ -24,7 +24,7 @@ from tiling.loops.stage import Stage
 from tiling.loops.variables import counted
 from tiling.machine import Machine
 
-__all__ = ["ContractionContext", "LoweredContraction", "Roles"]
+__all__ = ["ContractionContext", "LoweredContraction", "Roles", "goes_on"]
 
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
 MANY_ROWS = 12  # from here on a loop of rows fills blocks of registers
@@ -180,17 +180,14 @@ class Roles:
         def together(x: Loop) -> int:
             count = x.extent
             if place is not None and x.is_whole:
-                others = [y for y in rows if y is not x and y.is_whole]
-                while (y := next((y for y in others if self._goes_on(x, y, count, place.steps)), None)) is not None:
+                walks = [(of, of[x.variable]) for of in (place.steps, self.out_steps)]
+                others = [y for y in rows if y is not x]
+                while (y := next((y for y in others if goes_on(y, count, walks)), None)) is not None:
                     others.remove(y)
                     count *= y.extent
             return count
 
         return max(rows, key=lambda x: (together(x), x.extent))
-
-    def _goes_on(self, x: Loop, y: Loop, count: int, steps: Mapping[Var, int]) -> bool:
-        """Whether `y` goes on where `count` rows end that lie as far apart as those of `x`."""
-        return all(of.get(y.variable, 0) == of.get(x.variable, 0) * count for of in (steps, self.out_steps))
 
     def _take(self, m: Loop, n: Loop, rows: list[Loop], swapped: bool, reads: Sequence[frozenset[Var]]) -> None:
         """Gives the loops their roles; with `swapped` factors the second one is the left."""
@@ -377,3 +374,8 @@ class Roles:
         """The depth loops' place in a packed operand, counted in rows of k."""
         steps = self._row_major(1, block)
         return sum((steps[x.variable] * as_expr(x.variable) for x in self.depth_loops if x.extent > 1), as_expr(0))
+
+
+def goes_on(loop: Loop, count: int, walks: Sequence[tuple[Mapping[Var, int], int]]) -> bool:
+    """Whether a loop goes on where `count` rows end: in each of the walks (steps of the loops, step between two rows)."""
+    return loop.is_whole and all(steps.get(loop.variable) == step * count for steps, step in walks)

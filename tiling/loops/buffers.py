@@ -10,7 +10,7 @@ from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Expr
 
-__all__ = ["SAME_SETS_BYTES", "Buffer", "Scope", "make_buffer", "with_planes_apart"]
+__all__ = ["SAME_SETS_BYTES", "Buffer", "Scope", "make_buffer", "shares_sets", "with_planes_apart"]
 
 SAME_SETS_BYTES = 1024  # what lies a multiple of it apart falls into few of a cache's sets
 LINE_BYTES = 64
@@ -63,6 +63,12 @@ def make_buffer(name: str, scope: Scope, element: ElementType, shape: tuple[int,
         strides.append(step)
         step *= max(n, 1)
     return Buffer(name, scope, element, shape, tuple(reversed(strides)), origin, max(step, 1), value)  # type: ignore[arg-type]
+
+
+def shares_sets(buffer: Buffer) -> bool:
+    """Whether a buffer may have many planes that lie a multiple of `SAME_SETS_BYTES` apart; a question that costs little."""
+    item = buffer.element.itemsize_bytes
+    return buffer.size_bytes > FEW * SAME_SETS_BYTES and any(s > 1 and s * item % SAME_SETS_BYTES == 0 for s in buffer.strides)
 
 
 def with_planes_apart(buffer: Buffer, planes: int) -> Buffer:

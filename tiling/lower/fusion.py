@@ -16,7 +16,7 @@ from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.residues import alike, holes_in, residues_of
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.elements.build import ElementBuilder
-from tiling.loops.buffers import make_buffer, with_planes_apart
+from tiling.loops.buffers import make_buffer, shares_sets, with_planes_apart
 from tiling.loops.domains.box import covers
 from tiling.loops.element_ir import Load, Node, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Nest, Phase, Schedule, Scope, Step, Store
@@ -259,7 +259,7 @@ class Lowering(Placing):
         if order is None:
             padded = layout.with_rows_apart(self.machine.lanes(element.itemsize_bytes))
             made = replace(padded.buffer(self.names.scratch(v), Scope.THREAD), value=v)
-            return with_planes_apart(made, self._planes(plan, v))
+            return with_planes_apart(made, self._planes(plan, v)) if shares_sets(made) else made
         made = make_buffer(self.names.scratch(v), Scope.THREAD, element, tuple(shape), tuple(shape[k] for k in order), origin, v)
         strides = dict(zip(order, made.strides, strict=True))
         return replace(made, strides=tuple(strides[k] for k in range(len(shape))))

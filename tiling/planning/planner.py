@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value, as_module, walk
-from hlo.registry import Literal, SumOfProducts
+from hlo.registry import Literal
 from tiling.cost_model import CostModel, model_of, with_model
 from tiling.loops.buffers import Buffer
 from tiling.loops.ir import Schedule
@@ -31,7 +31,7 @@ from tiling.planning.joins import is_plain, joins_plainly, weighed
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
 from tiling.planning.reuse import PlanStep, resolve_reuses
 from tiling.planning.same_structure import Structures
-from tiling.planning.search import Candidate, Kernel, Tried, Weighed, best_tiles
+from tiling.planning.search import Candidate, Kernel, Tried, Weighed, best_tiles, contractions
 from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.planning.stages import Stage, find_stages
 from tiling.planning.strips import pinned_strips, with_strips
@@ -145,10 +145,6 @@ def _plan_as_it_is(
             return _plan_as_it_is(plain, passed_on, machine, module, supports, pins, deadline, is_lean, is_region, marks=False)
         # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
         refused.update(planner.newly_refused)
-
-
-def _is_product(stage: Stage) -> bool:
-    return isinstance(stage.op.definition.semantics, SumOfProducts)
 
 
 class NoSchedule(Exception):
@@ -381,9 +377,9 @@ class Planner:
         """A contraction whose only reader is elementwise joins it first: the reader is its epilogue."""
         for s in self.stages:
             readers = self.readers[s]
-            if _is_product(s) and len(readers) == 1:
+            if contractions([s]) and len(readers) == 1:
                 reader = readers[0]
-                if reader.declined is None and not _is_product(reader) and reader.values[0].shape == s.values[0].shape:
+                if reader.declined is None and not contractions(readers) and reader.values[0].shape == s.values[0].shape:
                     self._try_join(s)
 
     def _try_join(self, stage: Stage) -> None:
@@ -426,7 +422,7 @@ class Planner:
             self.decisions.append(Decision(me, name, False, found.reason))
             return False
         estimates = found.estimate, self.weigh(kernel).estimate, self.weigh(target).estimate
-        of_product = _is_product(stage) and not any(map(_is_product, target.stages))
+        of_product = bool(contractions([stage])) and not contractions(target.stages)
         is_worth_it, apart, reason = weighed(*estimates, of_product, self._is_kept_factor(kernel))
         self.decisions.append(Decision(me, name, is_worth_it, reason, found.estimate.seconds, apart))
         if not is_worth_it:

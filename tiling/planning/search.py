@@ -37,7 +37,7 @@ from tiling.planning.cost import LINE_BYTES, estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.weigh import Sketch, floor
 
-__all__ = ["Candidate", "Kernel", "Tried", "Weighed", "best_tiles", "ranked_tiles"]
+__all__ = ["Candidate", "Kernel", "Tried", "Weighed", "best_tiles", "computed", "contractions", "ranked_tiles"]
 
 TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
 
@@ -167,7 +167,7 @@ def _ranked(
             return _Ranked(found)
         if len(whole.phases) > 1 and whole.phases[-1].tasks == 1 < whole.phases[0].tasks and _is_split(whole):
             return _Ranked(found)
-    if not _contractions(stages) and _read_elems(stages) <= TASK_ELEMS[0] and prod(shape) <= TASK_ELEMS[0]:
+    if not contractions(stages) and _read_elems(stages) <= TASK_ELEMS[0] and prod(shape) <= TASK_ELEMS[0]:
         return _Ranked(found)  # less than the least task: nothing to cut
     free = tried.free if tried.free is not None else _free_dimensions(stages, stored, machine, names)
     tried.free = free
@@ -312,9 +312,9 @@ def _others(
     whole: Sketch | Schedule, stages: Sequence[Stage], shape: Sequence[int], free: Sequence[int], machine: Machine, thorough: bool
 ) -> Iterator[tuple[int, ...]]:
     """Tiles that are no blocks of a contraction."""
-    contractions = _contractions(stages)
-    product = _same(whole, shape) if contractions else None
-    if contractions and product is None:
+    products = contractions(stages)
+    product = _same(whole, shape) if products else None
+    if products and product is None:
         yield from _in_cache(whole, stages, shape, free, machine, thorough)
         if thorough:
             yield from _in_pieces(shape, free)
@@ -335,7 +335,7 @@ def _others(
             room //= shape[k]
         yield tuple(sizes)
     # One dimension cut, so that rows stay long: reductions and scans over an outer dimension.
-    cut = not contractions and ((thorough and len(shape) > 1) or reduced > prod(shape))
+    cut = not products and ((thorough and len(shape) > 1) or reduced > prod(shape))
     line = max(1, LINE_BYTES * 8 // stages[-1].values[0].tensor.element.bits)
     for k in free if cut else []:
         for pieces in (1, 2, 4, 16, 64):
@@ -386,13 +386,13 @@ def _grid(
     thorough: bool, is_lean: bool,
 ) -> Grid | None:  # fmt: skip
     """The tiles of a fusion's contractions; None where it has none."""
-    products = _contractions(stages)
+    products = contractions(stages)
     if not products:
         return None
     return grid_of(_same(whole, shape), products[-1], shape, free, machine, thorough, is_lean)
 
 
-def _contractions(stages: Sequence[Stage]) -> list[Stage]:
+def contractions(stages: Sequence[Stage]) -> list[Stage]:
     return [s for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
 
 
