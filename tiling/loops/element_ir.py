@@ -303,7 +303,17 @@ def _conditions(n: Choose | Test, index: Callable[[Sequence[Expr]], tuple[Expr, 
 
 def has_runtimes(roots: Sequence[Node]) -> bool:
     """True when an index below some nodes depends on values known only at run time."""
-    return any(runtimes_of(n) for n in all_nodes(roots))
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if runtimes_of(n):
+            return True
+        stack.extend(children(n))
+    return False
 
 
 def element_name(n: Node) -> str | None:

@@ -348,10 +348,11 @@ class _Phase:
         A window's accesses overlap, and lines hold what lies between steps of a few elements. Never more than all boxes' sum.
         """
         box: list[tuple[int, int]] = []
+        size = 1
         for e in index:
             low, high, step = e.constant, e.constant, 1
             for atom, k in e.terms:
-                if not isinstance(atom, Var):
+                if type(atom) is not Var:
                     return elements
                 n = extents.get(atom, 1)
                 if n > 1:
@@ -359,14 +360,18 @@ class _Phase:
                         low += k * (n - 1)
                     else:
                         high += k * (n - 1)
-                    step = max(step, min(abs(k), NEAR_ELEMS))
-            box.append((low, high + step - 1))
-        known, total = self.boxes.get(buffer, (box, 0))
-        joined = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(known, box, strict=True)]
-        total += prod([b - a + 1 for a, b in box])
-        self.boxes[buffer] = joined, total
-        around = prod([min(b - a + 1, n) for (a, b), n in zip(joined, buffer.shape, strict=True)])
-        return max(elements, min(around, total))
+                    if k != 1:
+                        step = max(step, min(abs(k), NEAR_ELEMS))
+            high += step - 1
+            size *= high - low + 1
+            box.append((low, high))
+        known = self.boxes.get(buffer)
+        if known is not None:
+            size += known[1]
+            box = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(known[0], box, strict=True)]
+        self.boxes[buffer] = box, size
+        around = prod([min(b - a + 1, n) for (a, b), n in zip(box, buffer.shape, strict=True)])
+        return max(elements, min(around, size))
 
     def _contract(self, c: Contract) -> tuple[float, float]:
         m = self.machine

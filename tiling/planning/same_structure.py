@@ -28,6 +28,7 @@ class Structures:
         self._numbers: dict[Hashable, int] = {}  # of structures, kinds and types alike
         self._kinds: dict[Op, int] = {}
         self._inputs: dict[Value, int] = {}
+        self._stages: dict[Stage, tuple[int, tuple[Value, ...]]] = {}
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -47,34 +48,47 @@ class Structures:
             known = self._inputs[v] = self._number(("input", with_layout(v.type)))
         return known
 
-    def number(self, stages: Sequence[Stage], stored: frozenset[Value]) -> int:
-        """The number of what these stages compute, with these results stored."""
-        inside = {s.op for s in stages}
-        number: dict[Value, int] = {}
+    def _own(self, stage: Stage) -> tuple[int, tuple[Value, ...]]:
+        """A number for a stage's op with what is computed in place for it, and the values of others that these read."""
+        known = self._stages.get(stage)
+        if known is not None:
+            return known
+        place: dict[Value, int] = {}
+        others: dict[Value, None] = {}
         parts: list[Hashable] = []
-        order: list[int] = []
-        for s in stages:
-            todo = [s.values[0]]
-            while todo:
-                v = todo[-1]
-                if v in number:
-                    todo.pop()
-                    continue
-                op = v.op
-                producer = self.stage_of.get(v)
-                if op is None or (producer is not None and producer.op not in inside):
-                    number[v] = len(number)
-                    parts.append(self._input(v))
-                    todo.pop()
-                    continue
-                missing = [x for x in op.operands if x not in number]
-                if missing:
-                    todo.extend(reversed(missing))
-                    continue
+        todo = [stage.values[0]]
+        while todo:
+            v = todo[-1]
+            producer = self.stage_of.get(v)
+            op = v.op
+            if v in place:
                 todo.pop()
+            elif op is None or (producer is not None and producer is not stage):
+                place[v] = len(place)
+                others[v] = None
+                todo.pop()
+            elif missing := [x for x in op.operands if x not in place]:
+                todo.extend(reversed(missing))
+            else:
+                todo.pop()
+                parts.append((self._kind(op), tuple([place[x] for x in op.operands]), len(place)))
                 for r in op.results:
-                    number[r] = len(number)
-                kept = tuple([k for k, r in enumerate(op.results) if r in stored])
-                parts.append((self._kind(op), tuple([number[x] for x in op.operands]), kept))
-            order.append(number[s.values[0]])
-        return self._number((tuple(parts), tuple(order)))
+                    place[r] = len(place)
+        found = self._stages[stage] = self._number(("stage", *parts)), tuple(others)
+        return found
+
+    def number(self, stages: Sequence[Stage], stored: frozenset[Value]) -> int:
+        """The number of what these stages compute, in this order, with these results stored."""
+        place: dict[Value, int] = {}
+        parts: list[Hashable] = []
+        for s in stages:
+            for v in s.values:
+                place[v] = len(place)
+        for s in stages:
+            own, others = self._own(s)
+            for v in others:
+                if v not in place:
+                    place[v] = len(place)
+                    parts.append(self._input(v))
+            parts.append((own, tuple([place[v] for v in others]), tuple([v in stored for v in s.values])))
+        return self._number(tuple(parts))

@@ -13,7 +13,7 @@ A set of loops is an integer with a bit for each loop's place, so what is joined
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hlo.lazy import cached_property
 from hlo.module import Value
@@ -103,6 +103,7 @@ class Work:
     skip: Skip | None = None
     has_runtimes: bool = False
     parts: tuple[Operation, ...] = ()  # the operations of a nest that is not joined from several
+    orders: dict[tuple[tuple[int, ...], ...], list[int]] = field(default_factory=dict, init=False)  # by the loads' strides
 
     @cached_property
     def variables(self) -> tuple[Var, ...]:
@@ -178,12 +179,22 @@ def order_of(work: Work, buffer_of: Callable[[Load], Buffer]) -> list[int]:
     loops = work.loops
     if len(loops) < 2 or work.order_is_fixed:
         return list(range(len(loops)))
+    strides = tuple([buffer_of(a.load).strides for a in work.loads])
+    known = work.orders.get(strides)
+    if known is None:
+        known = work.orders[strides] = _ordered(work, strides)
+    return known
+
+
+def _ordered(work: Work, strides: Sequence[tuple[int, ...]]) -> list[int]:
+    """`order_of`, where the loads' buffers have these strides."""
+    loops = work.loops
     accesses: list[tuple[Sequence[int | None], float]] = [
         (steps_along(s.index, s.buffer.strides, s.variables), 1.1) for s in work.stores
     ]
-    for a in work.loads:
+    for a, apart in zip(work.loads, strides, strict=True):
         if a.counts:
-            steps = steps_along(a.load.index, buffer_of(a.load).strides, a.variables)
+            steps = steps_along(a.load.index, apart, a.variables)
             if a.load.runtimes:
                 steps = steps_looked_up(steps, [bool(a.depends >> k & 1) for k in range(len(loops))])
             accesses.append((steps, 1.0))
