@@ -1,20 +1,19 @@
 """erf and erfc for f32 and f64, branch-free.
 
 - erf, f32: x + x P(x**2) below 1, above it 1 - exp(L(|x|)) with L fitted to log(erfc).
-- erfc(x) = exp(-x**2) G(t) / (1 + 2 x) for x >= 0 with t = (x - c) / (x + c), which maps [0, inf) into [-1, 1) where a
-  polynomial G converges fast; x**2 is split into an exact head and a tail.  erfc(-x) = 2 - erfc(x).  Near 0 its rounding errors
-  count most: 1 - erf(x) there, which in f32 is as far as three terms of a polynomial reach.
+- erfc(x) = exp(-x**2) R(x) for x >= 0, x**2 with its rounding error.  In f32 R is P(x) / Q(x), whose coefficients are all
+  positive, so nothing cancels.  In f64 it is G(t) / (1 + 2 x) with t = (x - c) / (x + c), which maps [0, inf) into [-1, 1)
+  where a polynomial G converges fast.  erfc(-x) = 2 - erfc(x); near 0, f64 takes 1 - erf(x).
 - erf, f64: x + x P(x**2) below 0.6, 1 - erfc(x) above.
 """
 
 from __future__ import annotations
 
 from codegen.lib import coefficients as C
-from codegen.lib.emit import Value, copysign, fabs, horner, mul_add, select
+from codegen.lib.emit import Value, copysign, fabs, horner, mul_add, select, two_product
 from codegen.lib.math_exp import clamp, exp, format_of
 
 SMALL = 0.6
-NEAR_0 = 0.25
 
 
 def _erf_small(x: Value) -> Value:
@@ -23,14 +22,16 @@ def _erf_small(x: Value) -> Value:
 
 
 def _erfc_positive(a: Value) -> Value:
-    """erfc(a) for a >= 0 (accurate from 0.45 on in f64, from 0.1 on in f32)."""
+    """erfc(a) for a >= 0 (accurate from 0.45 on in f64)."""
     single = format_of(a).mantissa_bits == 23
-    centre, last, table = (2.0, 10.25, C.ERFC_F32) if single else (3.5, 27.25, C.ERFC_F64)
+    last = 10.25 if single else 27.25
     a = select(a > last, last, a)
-    g = horner((a - centre) / (a + centre), table)
-    head = (a.bits() & (~0xFFF if single else ~0x7FFFFFF)).as_float()
-    tail = (head - a) * (a + head)
-    return exp(-(head * head), tail, g / (a + a + 1.0), low=-last * last, high=0.0)
+    if single:
+        scaled = horner(a, C.ERFC_F32_P) / horner(a, C.ERFC_F32_Q)
+    else:
+        scaled = horner((a - 3.5) / (a + 3.5), C.ERFC_F64) / (a + a + 1.0)
+    square, error = two_product(a, a)
+    return exp(-square, -error, scaled, low=-last * last, high=0.0)
 
 
 def erfc(x: Value) -> Value:
@@ -38,9 +39,7 @@ def erfc(x: Value) -> Value:
     a = fabs(x)
     positive = _erfc_positive(a)
     y = select(x.bits() < 0, 2.0 - positive, positive)  # of the sign's bit alone: one instruction selects by it
-    if format_of(x).mantissa_bits == 23:
-        return select(a < NEAR_0, 1.0 - mul_add(x, horner(x * x, C.ERF_NEAR_0_F32), x), y)
-    return select(a < SMALL, 1.0 - _erf_small(x), y)
+    return y if format_of(x).mantissa_bits == 23 else select(a < SMALL, 1.0 - _erf_small(x), y)
 
 
 def erf(x: Value) -> Value:

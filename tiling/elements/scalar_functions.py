@@ -220,7 +220,7 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     # Special functions.
     "erf": ScalarFunction(14, ascending(erf)),
     "fast_erf": ScalarFunction(7, ascending(erf)),
-    "erfc": ScalarFunction(16),
+    "erfc": ScalarFunction(12),
     # Bits and truth values.
     "and": ScalarFunction(1, arrays=np.logical_and, neutral=Neutral(None, _all_ones, True, is_idempotent=True)),
     "or": ScalarFunction(1, arrays=np.logical_or, neutral=Neutral(None, lambda e: 0, False, is_idempotent=True)),
