@@ -37,6 +37,29 @@ NAMED_TARGETS = {
 }
 
 
+@dataclass(frozen=True)
+class ByteDot:
+    """An instruction that adds four products of two bytes to each lane of 32 bits: which of its factors have signs, its LLVM name.
+
+    >>> Target.named("avx512vnni").byte_dots[0].intrinsic(16)
+    'llvm.x86.avx512.vpdpbusd.512'
+    """
+
+    signed: tuple[bool, bool]
+    name: str
+
+    def intrinsic(self, lanes: int) -> str:
+        """LLVM's name of the instruction in so many lanes."""
+        return self.name.format(lanes=lanes, bytes=4 * lanes, bits=32 * lanes)
+
+
+_X86_DOTS = (ByteDot((False, True), "llvm.x86.avx512.vpdpbusd.{bits}"),)
+_ARM_DOTS = tuple(
+    ByteDot(signed, f"llvm.aarch64.neon.{name}.v{{lanes}}i32.v{{bytes}}i8")
+    for name, signed in (("sdot", (True, True)), ("udot", (False, False)), ("usdot", (False, True)))
+)
+
+
 @functools.cache
 def _key(target: Target) -> str:
     fields = (target.triple, target.cpu, target.features, str(target.vector_bytes), str(target.vector_registers))
@@ -87,15 +110,36 @@ class Target:
         return max(1, self.vector_bytes // item_bytes)
 
     @property
+    def is_arm(self) -> bool:
+        """Whether this is a 64-bit Arm CPU.
+
+        >>> Target.from_features("arm64-apple-darwin23", "apple-m1", "+neon").is_arm, Target.named("avx2").is_arm
+        (True, False)
+        """
+        return self.triple.startswith(("aarch64", "arm64"))
+
+    @property
+    def byte_dots(self) -> tuple[ByteDot, ...]:
+        """The instructions that sum products of bytes: by AVX-512 VNNI or AVX-VNNI, by Arm's dot products (mixed signs: I8MM).
+
+        >>> arm = Target.from_features("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+dotprod")
+        >>> [dot.signed for dot in arm.byte_dots], [dot.signed for dot in Target.named("avx512vnni").byte_dots]
+        ([(True, True), (False, False)], [(False, True)])
+        """
+        have = {item[1:] for item in self.features.split(",") if item.startswith("+")}
+        if self.is_arm:
+            return _ARM_DOTS[: 3 if "i8mm" in have else 2] if "dotprod" in have else ()
+        wide = {"avx512vnni", "avx512vl"} <= have
+        return _X86_DOTS if wide or (self.vector_bytes <= 32 and "avxvnni" in have) else ()
+
+    @property
     def byte_products(self) -> int:
-        """Products of two bytes that an instruction sums in each lane of 32 bits: 4 with AVX-512 VNNI or AVX-VNNI, else 1.
+        """Products of two bytes that an instruction sums in each lane of 32 bits: 4 where there is one (`byte_dots`), else 1.
 
         >>> Target.named("avx512").byte_products, Target.from_features("x86_64", "alderlake", "+avx2,+avxvnni").byte_products
         (1, 4)
         """
-        have = {item[1:] for item in self.features.split(",") if item.startswith("+")}
-        wide = {"avx512vnni", "avx512vl"} <= have
-        return 4 if wide or (self.vector_bytes <= 32 and "avxvnni" in have) else 1
+        return 4 if self.byte_dots else 1
 
     @property
     def tile_features(self) -> frozenset[str]:

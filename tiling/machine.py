@@ -32,7 +32,8 @@ class Machine:
     *_bytes_per_second    what one core streams from that level; `memory_` is for all cores together
     excess_precision      whether kernels may keep numbers more precise between two ops than their type is: bf16 as f32. Without
                           (the default, unless TILEWRIGHT_EXCESS_PRECISION=allow) each op is rounded to its type
-    byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI
+    byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI, and with
+                          Arm's dot products
     tile_products         products of two bytes that tile registers sum in a cycle: 1024 with AMX; 1 where there are none
     ahead_bytes           how far ahead a large input that is walked through is asked for: two pages, less where the hardware
                           foresees the next page by itself
@@ -154,13 +155,13 @@ class Machine:
             found = replace(found, vector_bytes=64, vector_registers=32)
         elif "avx2" in features or "avx" in features:
             found = replace(found, vector_bytes=32, vector_registers=16)
-        elif platform.machine() in ("x86_64", "AMD64", "aarch64", "arm64"):
+        elif platform.machine() in ("x86_64", "AMD64", *_ARM):
             found = replace(found, vector_bytes=16, vector_registers=32 if platform.machine() != "x86_64" else 16)
-        vnni = "avx512_vnni" if found.vector_bytes == 64 else "avx_vnni"
+        dots = "asimddp" if platform.machine() in _ARM else "avx512_vnni" if found.vector_bytes == 64 else "avx_vnni"
         caches = _caches()
         return replace(
             found,
-            byte_products=4 if vnni in features else 1,
+            byte_products=4 if dots in features else 1,
             tile_products=_TILE_PRODUCTS if "amx_int8" in features and found.vector_bytes == 64 else 1,
             ahead_bytes=2048 if _foresees_pages() else found.ahead_bytes,
             l1_bytes=caches.get(1, found.l1_bytes),
@@ -175,6 +176,7 @@ class Machine:
         )
 
 
+_ARM = ("aarch64", "arm64")
 _TILE_PRODUCTS = 1024
 """16 x 16 sums of 64 products in 16 cycles."""
 
@@ -232,7 +234,10 @@ def _excess_precision() -> bool:
 
 
 def _cpu_flags() -> frozenset[str]:
-    return frozenset(_of_cpu("flags").split())
+    """The CPU's features as Linux names them, which lists Arm's under another word; on macOS what counts for products."""
+    if sys.platform == "darwin":
+        return frozenset({"asimddp"} if _sysctl("hw.optional.arm.FEAT_DotProd") else ())
+    return frozenset((_of_cpu("flags") or _of_cpu("Features")).split())
 
 
 def _foresees_pages() -> bool:

@@ -15,7 +15,7 @@ from codegen.native import loop_marks
 from codegen.target import Target
 
 __all__ = [
-    "STRAIGHT", "UNROLL", "WRITTEN_OUT", "data_layout", "initialise", "of_its_context", "of_this_thread", "optimise",
+    "STRAIGHT", "UNROLL", "WRITTEN_OUT", "data_layout", "initialise", "llvm_target", "of_its_context", "of_this_thread", "optimise",
     "optimise_marked", "parsed", "run_named", "run_pipeline", "target_machine",
 ]  # fmt: skip
 
@@ -27,10 +27,24 @@ def initialise() -> None:
     llvm.initialize_native_asmprinter()
 
 
+@functools.cache
+def _initialise_others() -> None:
+    """Has LLVM know the architectures that it makes code for beside this machine's: files and tests are for those, too."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def llvm_target(triple: str) -> Any:
+    """LLVM's description of an architecture. Raises RuntimeError for one that this LLVM makes no code for."""
+    initialise()
+    if triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
+        _initialise_others()
+    return llvm.Target.from_triple(triple)
+
+
 def target_machine(target: Target) -> Any:
     """A fresh LLVM target machine (an execution engine takes ownership of the one it is given)."""
-    initialise()
-    machine = llvm.Target.from_triple(target.triple)
+    machine = llvm_target(target.triple)
     # the large code model: constants may lie anywhere, as the execution engine maps sections apart
     reloc = "static" if target.triple.startswith(("x86_64", "i")) else "default"
     return machine.create_target_machine(

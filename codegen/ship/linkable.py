@@ -30,8 +30,7 @@ def linkable_library_object(text: str, target: Target, is_written_out: bool = Fa
 
 
 def _target_machine(target: Target) -> Any:
-    passes.initialise()
     options = {"reloc": "pic", "codemodel": "small", "jit": False}
-    return llvm.Target.from_triple(target.triple).create_target_machine(
+    return passes.llvm_target(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, **options
     )

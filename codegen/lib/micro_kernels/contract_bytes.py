@@ -1,11 +1,12 @@
 """Contractions of bytes: C[M, N] = A[M, K] B[K, N] with factors of 8 bits and exact sums of 32 (modulo 2**32).
 
-Four steps of k are one: a lane of 32 bits holds four bytes of a row of A, or of a column of B (packed so ahead). The dot
-instructions take one factor unsigned and one signed. Where the factors are of one kind, A's is changed by 128, which flips its
-topmost bit, and 128 times the sums of B's columns are taken off at the end:
+Four steps of k are one: a lane of 32 bits holds four bytes of a row of A, or of a column of B (packed so ahead). A target's dot
+instructions take factors of certain signs (`Target.byte_dots`): x86's one unsigned and one signed, Arm's two of a kind, and with
+I8MM mixed ones, too. For other signs A's bytes are changed by 128, which flips their topmost bit, and 128 times the sums of B's
+columns are taken off at the end:
 
-    both signed      sum a b = sum (a + 128) b - sum 128 b
-    both unsigned    sum a b = sum (a - 128) b - sum (-128) b
+    A signed, taken as unsigned      sum a b = sum (a + 128) b - sum 128 b
+    A unsigned, taken as signed      sum a b = sum (a - 128) b - sum (-128) b
 
 Targets without such an instruction widen the bytes, multiply and add pairs of 16 bits, or one after the other. Rows of A are
 widened once for all columns where they fit the stack.
@@ -20,19 +21,20 @@ import numpy as np
 from llvmlite import ir
 
 from codegen.lib.buffer import Buf, tag
-from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function
+from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function, order_of
 from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.micro_kernels.contract import store_vector
 from codegen.lib.micro_kernels.grouped import grouped_product, grouped_typer
 from codegen.lib.micro_kernels.tiles import LEAST_ROWS, TileProduct, is_permitted, tiles_for
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
-from codegen.target import current_target
+from codegen.target import ByteDot, current_target
 
 __all__ = ["ByteDots", "gemm_bytes", "is_of_bytes"]
 
 _BYTES, _SUMS = ("int8", "uint8"), ("int32", "uint32")
 MOST_WIDE_BYTES = 1 << 16  # of a block's rows in numbers of 16 bits, on the stack
+MOST_ROWS_OF_LANES = 10  # LLVM loads some rows ahead of their products, and spills sums of twelve
 _HIGH_BITS = -2139062144  # 0x80 in each byte: what is signed becomes unsigned, 128 more; what is unsigned signed, 128 less
 
 
@@ -54,23 +56,43 @@ class ByteDots:
 
     def __init__(self, b: Any, left: Buf, right: Buf, vector: Any, pointer: Any) -> None:
         self._builder, self._vector = b, vector
-        self._signed = left.dtype == "int8", right.dtype == "int8"
-        self._by_four = dot_instruction(vector.count)
-        self.corrected = self._by_four is not None and self._signed[0] == self._signed[1]
+        self._signed = signs_of(left, right)
+        self._dot = dot_instruction(vector.count, self._signed)
+        self.corrected = self._dot is not None and sorted(self._dot.signed) != sorted(self._signed)
         """Whether `sums` of the right factor are taken off."""
-        self._shift = _opaque(b, vector, pointer) if self.corrected else None
+        self._shift = _shift(b, vector, pointer) if self.corrected else None
 
     def left(self, bytes_: Value) -> Value:
         """The left factor's bytes as `product` takes them."""
         return bytes_.wrap(self._builder.xor(bytes_.v, self._shift)) if self.corrected else bytes_
 
+    def broadcasts(self, bytes_: Value) -> list[Value]:
+        """The same of bytes of a row that lie side by side, an integer of 32 bits or more: each four of them in all lanes.
+
+        Arm's instructions take them from a lane of a register. They are changed before they are put into it: there are other
+        pipes for integers.
+        """
+        lanes = self._vector.count
+        if not current_target().is_arm:
+            return [self.left(splat(bytes_, lanes))]
+        b, count = self._builder, bytes_.type.width // 32
+        if self.corrected:
+            bytes_ = bytes_ ^ sum((_HIGH_BITS & 0xFFFFFFFF) << 32 * u for u in range(count))
+        quads = b.bitcast(bytes_.v, ir.VectorType(I32, count))
+        return [bytes_.wrap(b.shuffle_vector(quads, quads, order_of((u,) * lanes))) for u in range(count)]
+
     def product(self, total: Value, left: Value, right: Value) -> Value:
         """total + the four products in each lane, of bytes that `left` has changed."""
-        if self._by_four is None:
+        dot = self._dot
+        if dot is None:
             return self._widened(total, left, right)
-        unsigned, signed = (left, right) if self._signed[1] else (right, left)
-        fn = intrinsic_function(self._builder.module, self._by_four, self._vector, [self._vector] * 3)
-        return total.wrap(self._builder.call(fn, [total.v, unsigned.v, signed.v]))
+        # Of factors of a kind Arm's instruction takes the second one from a lane.
+        given = (left, right) if dot.signed[0] != dot.signed[1] and dot.signed[1] == self._signed[1] else (right, left)
+        b, kind = self._builder, self._vector
+        if current_target().is_arm:
+            kind = ir.VectorType(ir.IntType(8), 4 * kind.count)
+        fn = intrinsic_function(b.module, dot.intrinsic(self._vector.count), self._vector, [self._vector, kind, kind])
+        return total.wrap(b.call(fn, [total.v, *(b.bitcast(x.v, kind) for x in given)]))
 
     def sums(self, total: Value, right: Value) -> Value:
         """total + what `left` has added to the four products in each lane."""
@@ -103,12 +125,20 @@ def wide(b: Any, x: Any, place: int, is_signed: bool, bits: int = 16) -> Any:
     return (b.ashr if is_signed else b.lshr)(at_top, constant(kind, bits - 8))
 
 
-def dot_instruction(lanes: int) -> str | None:
-    """LLVM's name of what sums the products of four bytes in each of so many lanes, where the target has it."""
+def signs_of(left: Buf, right: Buf) -> tuple[bool, bool]:
+    """Which of the factors have signs."""
+    return left.dtype == "int8", right.dtype == "int8"
+
+
+def dot_instruction(lanes: int, signed: tuple[bool, bool]) -> ByteDot | None:
+    """What sums the products of four bytes in each of so many lanes, where the target has it: one that takes the factors as they
+    are, in either order, or else one that takes the right factor, and the left one with its topmost bit flipped."""
     target = current_target()
-    if lanes not in (4, 8, 16) or lanes > target.lanes(4) or target.byte_products != 4:
+    if lanes not in (4, 8, 16) or lanes > target.lanes(4):
         return None
-    return f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    changed = not signed[0], signed[1]
+    wanted = (signed, signed[::-1], changed, changed[::-1])
+    return next((dot for kind in wanted for dot in target.byte_dots if dot.signed == kind), None)
 
 
 def pair_instruction(lanes: int) -> str | None:
@@ -118,13 +148,14 @@ def pair_instruction(lanes: int) -> str | None:
     return f"llvm.x86.{name}" if name and f"+{feature}" in current_target().features.split(",") else None
 
 
-def _opaque(b: Any, vector: Any, pointer: Any) -> Any:
-    """The shift in every lane, not as a constant: LLVM's instruction selection does not end on a constant factor.
-
-    The topmost bit of an address is 0 in every user process, which LLVM does not know.
+def _shift(b: Any, vector: Any, pointer: Any) -> Any:
+    """What flips the topmost bit of each byte. On x86 it is no constant: LLVM's instruction selection does not end on a constant
+    factor there. The topmost bit of an address is 0 in every user process, which LLVM does not know. (Arm's may have a tag.)
     """
-    top = b.trunc(b.lshr(b.ptrtoint(pointer, I64), _c(63)), I32)
-    return splat(Value(b, b.or_(top, ir.Constant(I32, _HIGH_BITS))), vector.count).v
+    bits: Any = ir.Constant(I32, _HIGH_BITS)
+    if not current_target().is_arm:
+        bits = b.or_(b.trunc(b.lshr(b.ptrtoint(pointer, I64), _c(63)), I32), bits)
+    return splat(Value(b, bits), vector.count).v
 
 
 def _quad(b: Any, kind: Buf, base: Any, offset: Any, vector: Any) -> Any:
@@ -229,9 +260,20 @@ def _rows_of_pairs(vectors: int) -> int:
 def _quads_in_pairs(k: Any, lanes: int, vectors: int) -> int | None:
     """The steps of four of a sum whose rows are widened ahead: where the target multiplies pairs and no more, and they fit."""
     known = _known(k)
-    if known is None or dot_instruction(lanes) is not None or pair_instruction(lanes) is None:
+    if known is None or current_target().byte_dots or pair_instruction(lanes) is None:
         return None
     return known // 4 if 0 < 2 * known * _rows_of_pairs(vectors) <= MOST_WIDE_BYTES else None
+
+
+def _turns(b: Any, count: Any, together: int) -> list[tuple[Any, int, Any]]:
+    """(first step, steps, turns) of the loops over `count` steps: so many `together`, then what is left one by one."""
+    if together == 1:
+        return [(_c(0), 1, count)]
+    known = _known(count)
+    whole = b.sdiv(count, _c(together)) if known is None else _c(known // together)
+    done = b.mul(whole, _c(together)) if known is None else _c(known // together * together)
+    rest = b.sub(count, done) if known is None else _c(known % together)
+    return [x for x in ((_c(0), together, whole), (done, 1, rest)) if _known(x[2]) != 0]
 
 
 def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
@@ -247,27 +289,38 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
         return
     vector = ir.VectorType(I32, lanes)
     dots = ByteDots(b, a_kind, b_kind, vector, c)
+    # Arm's instructions take four bytes from any lane of a register, which is loaded for two steps.
+    together = 2 if current_target().is_arm and dot_instruction(lanes, signs_of(a_kind, b_kind)) else 1
     # Sums, the columns' own sums, a row of B, and a broadcast with its shift.
-    rows = max(1, min((target.vector_registers - 2 * vectors - 3) // vectors, 12))
+    rows = max(1, min((target.vector_registers - 2 * vectors - 3) // vectors, 12 if together == 1 else MOST_ROWS_OF_LANES))
     quads = b.sdiv(k, _c(4)) if _known(k) is None else _c(_known(k) // 4)  # type: ignore[operator]
 
     def tile(height: int, row: Any, count: int, b_at: Any, c_at: Any, mask: Any) -> None:
         a_base = b.gep(a, [b.add(a_off, b.mul(row, a_rs))])
         b_base = b.gep(bb, [b_at])
 
-        def step(quad: Any, sums: list[Any]) -> list[Any]:
-            at = b.mul(quad, _c(4 * panel))
-            columns = [Value(b, _quad(b, b_kind, b_base, b.add(at, _c(4 * j * lanes)), vector)) for j in range(count)]
-            new = []
+        def step(steps: int, quad: Any, sums: list[Any]) -> list[Any]:
+            at = [b.mul(b.add(quad, _c(u)), _c(4 * panel)) for u in range(steps)]
+            columns = [
+                [Value(b, _quad(b, b_kind, b_base, b.add(x, _c(4 * j * lanes)), vector)) for j in range(count)] for x in at
+            ]
+            new = list(sums)
             for i in range(height):
-                four = Value(b, _quad(b, a_kind, a_base, b.add(b.mul(quad, _c(4)), b.mul(a_rs, _c(i))), I32))
-                x = dots.left(splat(four, lanes))
-                new += [dots.product(Value(b, sums[i * count + j]), x, columns[j]).v for j in range(count)]
+                bytes_ = _quad(b, a_kind, a_base, b.add(b.mul(quad, _c(4)), b.mul(a_rs, _c(i))), ir.IntType(32 * steps))
+                for x, row_of_b in zip(dots.broadcasts(Value(b, bytes_)), columns, strict=True):
+                    for j in range(count):
+                        new[i * count + j] = dots.product(Value(b, new[i * count + j]), x, row_of_b[j]).v
             if dots.corrected:
-                new += [dots.sums(Value(b, sums[height * count + j]), columns[j]).v for j in range(count)]
+                for row_of_b in columns:
+                    for j in range(count):
+                        new[height * count + j] = dots.sums(Value(b, new[height * count + j]), row_of_b[j]).v
             return new
 
-        sums = _counted_loop(b, quads, [constant(vector, 0)] * (count * (height + dots.corrected)), step)
+        sums: list[Any] = [constant(vector, 0)] * (count * (height + dots.corrected))
+        for first, steps, turns in _turns(b, quads, together):
+            sums = _counted_loop(
+                b, turns, sums, lambda t, acc, first=first, steps=steps: step(steps, b.add(first, b.mul(t, _c(steps))), acc)
+            )
         for i in range(height):
             for j in range(count):
                 total = Value(b, sums[i * count + j])

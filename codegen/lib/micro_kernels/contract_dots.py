@@ -22,7 +22,7 @@ from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, Value, constant
 from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, mask_of
 from codegen.lib.micro_kernels.contract import _convert, _narrow, _product_sum, _widen, load_vector, value_type
-from codegen.lib.micro_kernels.contract_bytes import ByteDots, dot_instruction, is_of_bytes, pair_instruction
+from codegen.lib.micro_kernels.contract_bytes import ByteDots, dot_instruction, is_of_bytes, pair_instruction, signs_of
 from codegen.lib.micro_kernels.gemm_kinds import is_written_out
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
@@ -122,7 +122,7 @@ def _halved(x: Value, y: Value, lanes: int, width: int, half: int) -> Value:
 def _in_bytes(a: Buf, b: Buf, c: Buf) -> bool:
     """True where an instruction sums the products of four bytes, or of two widened ones, to a lane."""
     lanes = current_target().lanes(4)
-    return is_of_bytes(a, b, c) and (dot_instruction(lanes) or pair_instruction(lanes)) is not None
+    return is_of_bytes(a, b, c) and (dot_instruction(lanes, signs_of(a, b)) or pair_instruction(lanes)) is not None
 
 
 class _Dots:
