@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from codegen.lib.micro_kernels.contract import micro_shape
 from codegen.native.jit import kernel_assembly
@@ -29,18 +29,16 @@ _LINUX = "aarch64-unknown-linux-gnu"
 _MULTIPLIES = re.compile(r"(?:fmla|fmls|fmad|[su]dot|usdot|sudot|[us]?mlal2?|mla|[su]mull2?|[us]?mmla)$")
 
 
-def _target(cpu: str, features: str, vector_bytes: int = 16) -> Target:
-    return replace(Target.from_features(_LINUX, cpu, features), vector_bytes=vector_bytes)
-
-
 CPUS = {
-    "cortex-a72": _target("cortex-a72", "+neon"),
-    "cortex-a55": _target("cortex-a55", "+neon,+dotprod"),
-    "neoverse-n1": _target("neoverse-n1", "+neon,+dotprod"),
-    "neoverse-v1": _target("neoverse-v1", "+neon,+dotprod,+i8mm"),
-    "apple-m1": _target("apple-m1", "+neon,+dotprod"),
+    "cortex-a72": Target.from_features(_LINUX, "cortex-a72", "+neon"),
+    "cortex-a55": Target.from_features(_LINUX, "cortex-a55", "+neon,+dotprod"),
+    "neoverse-n1": Target.from_features(_LINUX, "neoverse-n1", "+neon,+dotprod"),
+    "neoverse-v1": Target.from_features(_LINUX, "neoverse-v1", "+neon,+dotprod,+i8mm"),
+    "apple-m1": Target.from_features(_LINUX, "apple-m1", "+neon,+dotprod"),
+    "neoverse-v1 SVE": Target.from_features(_LINUX, "neoverse-v1", "+neon,+dotprod,+i8mm,+sve", sve_bytes=32),
+    "a64fx SVE": Target.from_features(_LINUX, "a64fx", "+neon,+sve", sve_bytes=64),
 }
-"""Targets by the name that llvm-mca knows the CPU by."""
+"""Targets; the CPU is named as llvm-mca does."""
 
 KERNELS = {
     "f32": ("float32",) * 3,
@@ -140,8 +138,8 @@ def _row(cpu: str, kernel: str, mca: str | None) -> str:
     others = len(loop.instructions) - len(loop.multiplies)
     cells = [cpu, kernel, str(len(loop.multiplies)), str(others), str(loop.registers), str(len(loop.spills))]
     if mca:
-        turn = cycles(loop.instructions, cpu, mca, target.features)
-        least = cycles(loop.multiplies, cpu, mca, target.features)
+        turn = cycles(loop.instructions, target.cpu, mca, target.features)
+        least = cycles(loop.multiplies, target.cpu, mca, target.features)
         cells += [f"{turn:.1f}", f"{least:.1f}", f"{least / turn:.0%}"]
     return "| " + " | ".join(cells) + " |"
 

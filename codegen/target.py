@@ -54,10 +54,9 @@ class ByteDot:
 
 
 _X86_DOTS = (ByteDot((False, True), "llvm.x86.avx512.vpdpbusd.{bits}"),)
-_ARM_DOTS = tuple(
-    ByteDot(signed, f"llvm.aarch64.neon.{name}.v{{lanes}}i32.v{{bytes}}i8")
-    for name, signed in (("sdot", (True, True)), ("udot", (False, False)), ("usdot", (False, True)))
-)
+_ARM_SIGNS = {"sdot": (True, True), "udot": (False, False), "usdot": (False, True)}
+_NEON_DOTS = tuple(ByteDot(s, f"llvm.aarch64.neon.{name}.v{{lanes}}i32.v{{bytes}}i8") for name, s in _ARM_SIGNS.items())
+_SVE_DOTS = tuple(ByteDot(s, f"llvm.aarch64.sve.{name}.nxv4i32") for name, s in _ARM_SIGNS.items())
 
 
 @functools.cache
@@ -120,7 +119,8 @@ class Target:
 
     @property
     def byte_dots(self) -> tuple[ByteDot, ...]:
-        """The instructions that sum products of bytes: by AVX-512 VNNI or AVX-VNNI, by Arm's dot products (mixed signs: I8MM).
+        """The instructions that sum products of bytes: by AVX-512 VNNI or AVX-VNNI, by Arm's dot products, which SVE
+        always has (mixed signs: I8MM).
 
         >>> arm = Target.from_features("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+dotprod")
         >>> [dot.signed for dot in arm.byte_dots], [dot.signed for dot in Target.named("avx512vnni").byte_dots]
@@ -128,7 +128,8 @@ class Target:
         """
         have = {item[1:] for item in self.features.split(",") if item.startswith("+")}
         if self.is_arm:
-            return _ARM_DOTS[: 3 if "i8mm" in have else 2] if "dotprod" in have else ()
+            dots = _SVE_DOTS if self.sve_bytes else _NEON_DOTS if "dotprod" in have else ()
+            return dots if "i8mm" in have else dots[:2]
         wide = {"avx512vnni", "avx512vl"} <= have
         return _X86_DOTS if wide or (self.vector_bytes <= 32 and "avxvnni" in have) else ()
 
@@ -163,13 +164,28 @@ class Target:
         """A short digest of every field, for cache keys."""
         return _key(self)
 
+    @property
+    def sve_bytes(self) -> int:
+        """The bytes of an SVE register where vectors fill one, which is then known when code is made; 0 where they fill NEON's.
+
+        >>> Target.from_features("aarch64-unknown-linux-gnu", "a64fx", "+neon,+sve", sve_bytes=64).sve_bytes
+        64
+        """
+        return self.vector_bytes if self.is_arm and self.vector_bytes > 16 else 0
+
     @staticmethod
-    def from_features(triple: str, cpu: str, features: str) -> Target:
-        """Derive the widths from an LLVM feature string such as ``+avx2,+fma,-avx512f``."""
+    def from_features(triple: str, cpu: str, features: str, sve_bytes: int = 0) -> Target:
+        """Derive the widths from an LLVM feature string such as ``+avx2,+fma,-avx512f``.
+
+        With `sve_bytes` vectors fill SVE registers of so many bytes, which features do not tell; else Arm's are NEON's. Raises
+        ValueError for a length that no SVE register has, and for a target without SVE.
+        """
         have = {item[1:] for item in features.split(",") if item.startswith("+")}
         x86 = triple.startswith(("x86_64", "i386", "i686"))
         wide = {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= have
-        vector_bytes = 64 if wide else 32 if "avx2" in have else 16
+        if sve_bytes and ("sve" not in have or sve_bytes not in (16, 32, 64, 128, 256)):
+            raise ValueError(f"sve_bytes: expected 16, 32, 64, 128 or 256 and a target with +sve, found {sve_bytes} and {features}")
+        vector_bytes = sve_bytes or (64 if wide else 32 if "avx2" in have else 16)
         registers = 32 if wide or not x86 else 16
         return Target(triple, cpu, features, vector_bytes, registers, not x86 or "fma" in have, not x86 or "f16c" in have)
 

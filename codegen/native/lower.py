@@ -34,6 +34,7 @@ from codegen.native.passes import (
     optimise,
     optimise_marked,
     parsed,
+    parsed_for,
     run_named,
     run_pipeline,
     target_machine,
@@ -114,7 +115,7 @@ def library_object(text: str, target: Target, is_written_out: bool = False) -> b
 def library_module(text: str, target: Target, is_written_out: bool) -> Any:
     """The optimised module of a library function."""
     initialise()
-    module = parsed(text)
+    module = parsed_for(text, target)
     module.data_layout = data_layout(target)
     if not is_written_out:
         run_pipeline(module, target, 3, vectorise=True, unroll=False)
@@ -255,7 +256,7 @@ def _lowered(
             text = loop_marks.without_marks(text)
         if text and kernel is not None:
             text = _in_half_registers(text, kernel, target)
-        module = parsed(text) if text else _lower_by_numba(source, filename, arguments, signature, symbol, target)
+        module = parsed_for(text, target) if text else _lower_by_numba(source, filename, arguments, signature, symbol, target)
     _internalise(module, symbol)
     return module, text or ""
 
@@ -299,7 +300,7 @@ def _lower_by_numba(
     context.call_conv.call_function(builder, callee, fndesc.restype, fndesc.argtypes, values)
     _finish(builder, signature, target)
     builder.ret_void()
-    module = parsed(str(builder.module))
+    module = parsed_for(str(builder.module), target)
     seen: list[Any] = []
     _link(module, result.library, seen, top=True)
     return module

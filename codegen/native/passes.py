@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from codegen.target import Target
 
 __all__ = [
     "STRAIGHT", "UNROLL", "WRITTEN_OUT", "data_layout", "initialise", "llvm_target", "of_its_context", "of_this_thread", "optimise",
-    "optimise_marked", "parsed", "run_named", "run_pipeline", "target_machine",
+    "optimise_marked", "parsed", "parsed_for", "run_named", "run_pipeline", "target_machine",
 ]  # fmt: skip
 
 
@@ -61,6 +62,15 @@ def data_layout(target: Target) -> str:
 def parsed(text: str) -> Any:
     """The module of a text, in an LLVM context of its own: what a module leaves in its context is freed with it."""
     return of_its_context(llvm.parse_assembly(text, llvm.create_context()))
+
+
+def parsed_for(text: str, target: Target) -> Any:
+    """The same of a module that is not optimised yet. Where vectors fill SVE registers each function is told their length: LLVM
+    then makes SVE's instructions of vectors of that many bytes, and takes them apart into NEON's where it does not know."""
+    if target.sve_bytes:
+        times = target.sve_bytes // 16
+        text = re.sub(r"^(define [^{\n]*?)( *\{?)$", rf"\1 vscale_range({times},{times})\2", text, flags=re.MULTILINE)
+    return parsed(text)
 
 
 def of_its_context(module: Any) -> Any:

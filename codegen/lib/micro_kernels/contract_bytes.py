@@ -22,6 +22,7 @@ from llvmlite import ir
 
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, Value, constant, intrinsic_function, order_of
+from codegen.lib.micro_kernels import scalable
 from codegen.lib.micro_kernels.blocks import _c, _counted_loop, _for, _known, _literal, over_panels, over_rows, panel_lanes, splat
 from codegen.lib.micro_kernels.contract import store_vector
 from codegen.lib.micro_kernels.grouped import grouped_product, grouped_typer
@@ -69,11 +70,11 @@ class ByteDots:
     def broadcasts(self, bytes_: Value) -> list[Value]:
         """The same of bytes of a row that lie side by side, an integer of 32 bits or more: each four of them in all lanes.
 
-        Arm's instructions take them from a lane of a register. They are changed before they are put into it: there are other
+        NEON's instructions take them from a lane of a register. They are changed before they are put into it: there are other
         pipes for integers.
         """
         lanes = self._vector.count
-        if not current_target().is_arm:
+        if not _by_lanes():
             return [self.left(splat(bytes_, lanes))]
         b, count = self._builder, bytes_.type.width // 32
         if self.corrected:
@@ -86,13 +87,15 @@ class ByteDots:
         dot = self._dot
         if dot is None:
             return self._widened(total, left, right)
-        # Of factors of a kind Arm's instruction takes the second one from a lane.
+        # Of factors of a kind NEON's instruction takes the second one from a lane.
         given = (left, right) if dot.signed[0] != dot.signed[1] and dot.signed[1] == self._signed[1] else (right, left)
-        b, kind = self._builder, self._vector
+        b, kind, name = self._builder, self._vector, dot.intrinsic(self._vector.count)
         if current_target().is_arm:
             kind = ir.VectorType(ir.IntType(8), 4 * kind.count)
-        fn = intrinsic_function(b.module, dot.intrinsic(self._vector.count), self._vector, [self._vector, kind, kind])
-        return total.wrap(b.call(fn, [total.v, *(b.bitcast(x.v, kind) for x in given)]))
+        values = [total.v, *(b.bitcast(x.v, kind) for x in given)]
+        if current_target().sve_bytes:
+            return total.wrap(scalable.call(b, name, values))
+        return total.wrap(b.call(intrinsic_function(b.module, name, self._vector, [x.type for x in values]), values))
 
     def sums(self, total: Value, right: Value) -> Value:
         """total + what `left` has added to the four products in each lane."""
@@ -134,11 +137,18 @@ def dot_instruction(lanes: int, signed: tuple[bool, bool]) -> ByteDot | None:
     """What sums the products of four bytes in each of so many lanes, where the target has it: one that takes the factors as they
     are, in either order, or else one that takes the right factor, and the left one with its topmost bit flipped."""
     target = current_target()
-    if lanes not in (4, 8, 16) or lanes > target.lanes(4):
+    if lanes not in (4, 8, 16) or lanes > target.lanes(4) or (target.sve_bytes and lanes < target.lanes(4)):
         return None
     changed = not signed[0], signed[1]
     wanted = (signed, signed[::-1], changed, changed[::-1])
     return next((dot for kind in wanted for dot in target.byte_dots if dot.signed == kind), None)
+
+
+def _by_lanes() -> bool:
+    """Whether dot instructions take a factor's four bytes from any lane of a register: NEON's do. (SVE's do in each 16 bytes of
+    it; it loads four bytes into all lanes at once.)"""
+    target = current_target()
+    return bool(target.is_arm and target.byte_dots and not target.sve_bytes)
 
 
 def pair_instruction(lanes: int) -> str | None:
@@ -289,8 +299,7 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
         return
     vector = ir.VectorType(I32, lanes)
     dots = ByteDots(b, a_kind, b_kind, vector, c)
-    # Arm's instructions take four bytes from any lane of a register, which is loaded for two steps.
-    together = 2 if current_target().is_arm and dot_instruction(lanes, signs_of(a_kind, b_kind)) else 1
+    together = 2 if _by_lanes() else 1  # steps whose bytes of a row are loaded into one register
     # Sums, the columns' own sums, a row of B, and a broadcast with its shift.
     rows = max(1, min((target.vector_registers - 2 * vectors - 3) // vectors, 12 if together == 1 else MOST_ROWS_OF_LANES))
     quads = b.sdiv(k, _c(4)) if _known(k) is None else _c(_known(k) // 4)  # type: ignore[operator]
