@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codegen.c.source import INSTRUCTIONS, c_source
+from codegen.c.source import ARM_INSTRUCTIONS, INSTRUCTIONS, c_source
 from codegen.kernel.ir import Kernel
 from codegen.kernel.print_numba import print_numba
 from codegen.native.jit import CompiledKernel, kernel_key
@@ -44,6 +44,9 @@ def flags(target: Target) -> tuple[str, ...]:
     ['-mavx2', '-mfma']
     """
     have = {item[1:] for item in target.features.split(",") if item.startswith("+")}
+    if target.is_arm:
+        dots = sorted(ARM_INSTRUCTIONS & have)
+        return (*FLAGS, *([f"-march=armv8.2-a+{'+'.join(dots)}"] if dots else []))
     return (*FLAGS, *(f"-m{name}" for name in sorted(INSTRUCTIONS & have) if target.triple.startswith("x86_64")))
 
 

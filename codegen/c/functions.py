@@ -29,6 +29,11 @@ _MATH = {
     "fma": "fma", "sqrt": "sqrt", "fabs": "fabs", "floor": "floor", "ceil": "ceil", "rint": "rint", "nearbyint": "rint",
     "round": "round", "trunc": "trunc", "copysign": "copysign",
 }  # fmt: skip
+_DOTS = {
+    "sdot": ("__ARM_FEATURE_DOTPROD", "int", "int"), "udot": ("__ARM_FEATURE_DOTPROD", "uint", "uint"),
+    "usdot": ("__ARM_FEATURE_MATMUL_INT8", "uint", "int"),
+}  # fmt: skip
+"""What tells C that there is the instruction, and the kinds of its factors."""
 _I1 = ir.IntType(1)
 
 
@@ -420,6 +425,8 @@ class _Function:
             x, y = args
             lanes = [" + ".join(f"{x}[{at}] * {y}[{at}]" for at in (2 * k, 2 * k + 1)) for k in range(kind.count)]
             return f"({self.types.of(kind)}){{{', '.join(lanes)}}}"
+        if words[:2] == ["aarch64", "neon"] and words[2] in _DOTS:
+            return f"{self.dot(words[2], kind, i.args[1].type)}({', '.join(args)})"
         if words[:2] == ["masked", "load"]:
             place, _, mask, other = args
             at = f"(({self.types.access(element)} *){place})"
@@ -431,6 +438,27 @@ class _Function:
             at = f"(({self.types.access(inner.element)} *){place})"
             return [f"if ({mask}[{k}]) {at}[{k}] = {value}[{k}];" for k in range(inner.count)]
         raise NoForm(f"LLVM's {name}")
+
+
+    def dot(self, name: str, sums: Any, factors: Any) -> str:
+        """The function of an instruction of Arm's that adds products of bytes by fours: the instruction where the compiler may use
+        it, else what it computes."""
+        total, given = self.types.of(sums), self.types.of(factors)
+        feature, first, second = _DOTS[name]
+        types = ", ".join(f"({t}8x16_t){x}" for t, x in ((first, "a"), (second, "b")))
+        kind = "uint32x4_t" if (first, second) == ("uint", "uint") else "int32x4_t"
+        intrinsic = "vusdotq_s32" if name == "usdot" else f"vdotq_{'u' if name == 'udot' else 's'}32"
+        head = f"static inline {total} tw_{name}({total} c, {given} a, {given} b) {{"
+        self.types.definitions.setdefault(f"tw_{name}", f"""#ifdef {feature}
+#include <arm_neon.h>
+{head} return ({total}){intrinsic}(({kind})c, {types}); }}
+#else
+{head}
+    for (int k = 0; k < 16; k++) c[k / 4] += ({first}8_t)a[k] * ({second}8_t)b[k];
+    return c;
+}}
+#endif""")
+        return f"tw_{name}"
 
 
 def _float_test(name: str) -> Callable[[str, str], str]:

@@ -48,12 +48,14 @@ from codegen.target import Target, default_target, use_target
 from hlo.errors import Declined
 from hlo.types import ELEMENT_TYPES
 
-__all__ = ["INSTRUCTIONS", "c_source"]
+__all__ = ["ARM_INSTRUCTIONS", "INSTRUCTIONS", "c_source"]
 
 INSTRUCTIONS = frozenset(
     "avx avx2 avx512bw avx512cd avx512dq avx512f avx512vl bmi bmi2 f16c fma lzcnt popcnt sse3 sse4.1 sse4.2 ssse3".split()
 )
 """Those of x86-64 that a C compiler uses by itself, by the name that its options have."""
+ARM_INSTRUCTIONS = frozenset({"dotprod", "i8mm"})
+"""Those of 64-bit Arm that kernels in C name."""
 
 _KEYWORDS = frozenset(
     "auto bool break case char const continue default do double else enum extern float for goto if inline int long register "
@@ -112,10 +114,11 @@ def c_source(kernel: Kernel, target: Target | None = None) -> str | Declined:
 def _in_c(target: Target) -> Target:
     """The target without the instructions that C has no operation for.
 
-    Numbers of 16 bits are converted, and bytes multiplied and added, by integer arithmetic: it gives the same bits.
+    Numbers of 16 bits are converted, and bytes multiplied and added but by Arm's dot products, by integer arithmetic: it gives the
+    same bits.
     """
-    features = ",".join(f for f in target.features.split(",") if f[1:] in INSTRUCTIONS)
-    return replace(target, features=features, has_f16=False)
+    features = ",".join(f for f in target.features.split(",") if f[1:] in INSTRUCTIONS | ARM_INSTRUCTIONS)
+    return replace(target, features=features, has_f16=False, vector_bytes=16 if target.sve_bytes else target.vector_bytes)
 
 
 class _Printer:

@@ -16,7 +16,7 @@ from codegen.native import loop_marks
 from codegen.target import Target
 
 __all__ = [
-    "STRAIGHT", "UNROLL", "WRITTEN_OUT", "data_layout", "initialise", "llvm_target", "of_its_context", "of_this_thread", "optimise",
+    "STRAIGHT", "UNROLL", "WRITTEN_OUT", "data_layout", "initialise", "is_made_by_llvm", "llvm_target", "of_its_context", "of_this_thread", "optimise",
     "optimise_marked", "parsed", "parsed_for", "run_named", "run_pipeline", "target_machine",
 ]  # fmt: skip
 
@@ -41,6 +41,19 @@ def llvm_target(triple: str) -> Any:
     if triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
         _initialise_others()
     return llvm.Target.from_triple(triple)
+
+
+def is_made_by_llvm(triple: str) -> bool:
+    """Whether this LLVM makes code for an architecture: a build of it need not have all.
+
+    >>> is_made_by_llvm(llvm.get_process_triple()), is_made_by_llvm("z80-unknown-unknown")
+    (True, False)
+    """
+    try:
+        llvm_target(triple)
+    except RuntimeError:
+        return False
+    return True
 
 
 def target_machine(target: Target) -> Any:

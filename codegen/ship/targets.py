@@ -1,7 +1,10 @@
 """The CPUs that files are made for, by name, and what a CPU must have to run each one's code.
 
+Code is LLVM's for Linux, and C's where this LLVM knows no such CPU.
+
     host          this CPU, with all that LLVM knows of it         x86-64-v2, -v3, -v4   the levels of the x86-64 psABI
-    aarch64       64-bit Arm with its vectors (through C)          x86-64                every x86-64 CPU
+    aarch64       64-bit Arm with its vectors                      x86-64                every x86-64 CPU
+    aarch64-dotprod, aarch64-i8mm    the same with dot products of bytes, and with those of mixed signs (Linux only)
     …-macos, …-windows    the same CPUs on other systems than Linux (through C, which Zig compiles and links)
 
 Features are named as Linux names them in `/proc/cpuinfo`: whoever loads a file has no LLVM to ask.
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from codegen.native.passes import is_made_by_llvm
 from codegen.ship.errors import ExportError
 from codegen.target import NAMED_TARGETS, Target, default_target, host_target, is_macos
 
@@ -19,8 +23,9 @@ __all__ = ["NAMES", "FileTarget", "default_name", "file_target"]
 _V2 = "+cmov,+cx16,+cx8,+fxsr,+mmx,+popcnt,+sahf,+sse,+sse2,+sse3,+sse4.1,+sse4.2,+ssse3"
 _LEVELS = {"x86-64": "baseline", "x86-64-v3": "avx2", "x86-64-v4": "avx512"}
 _CPUS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
+_ARMS = {"aarch64": "+neon", "aarch64-dotprod": "+neon,+dotprod", "aarch64-i8mm": "+neon,+dotprod,+i8mm"}
 _SYSTEMS = {"macos": "apple-macos11", "windows": "pc-windows-gnu"}
-NAMES = ("host", *_CPUS, *(f"{cpu}-{system}" for system in _SYSTEMS for cpu in _CPUS))
+NAMES = ("host", *dict.fromkeys((*_CPUS, *_ARMS)), *(f"{cpu}-{system}" for system in _SYSTEMS for cpu in _CPUS))
 
 # LLVM's name of what compilers use by themselves -> Linux's name. What is not here makes no code that is not asked for.
 _LINUX = {
@@ -69,17 +74,20 @@ def default_name() -> str:
 def file_target(name: str) -> FileTarget:
     """The target of a name. Raises ExportError for another one, and for code of another architecture that LLVM here cannot make.
 
-    >>> file_target("aarch64").target.vector_bytes, file_target("aarch64").features
-    (16, ('asimd',))
+    >>> file_target("aarch64").target.vector_bytes, file_target("aarch64-dotprod").features
+    (16, ('asimd', 'asimddp'))
     """
     host = host_target()
     if name == "host":
         return FileTarget(name, host, _features(host))
-    if name == "aarch64":
-        target = Target.from_features("aarch64-unknown-linux-gnu", "generic", "+neon")
-        return FileTarget(name, target, ("asimd",), through_c=not host.triple.startswith("aarch64"))
+    if name in _ARMS:
+        target = Target.from_features("aarch64-unknown-linux-gnu", "generic", _ARMS[name])
+        return FileTarget(name, target, _features(target), through_c=not is_made_by_llvm(target.triple))
     if name not in NAMES:
-        raise ExportError(f"target {name!r}: expected one of host, {', '.join(_CPUS)}, and these with -macos or -windows")
+        raise ExportError(
+            f"target {name!r}: expected one of host, {', '.join(_CPUS)}, these with -macos or -windows,"
+            f" {' or '.join(x for x in _ARMS if x not in _CPUS)}"
+        )
     cpu, _, system = name.rpartition("-")
     if system in _SYSTEMS:
         return _elsewhere(name, cpu, _SYSTEMS[system])

@@ -32,6 +32,8 @@ class Toolchain:
         own = [] if not self.crosses else ["-target", _zig_target(target), "-fno-sanitize=undefined"]
         # Kernels in C have the target's instructions; the call itself and object code need none.
         per_kernel = [f for f in flags(target.target) if f.startswith(("-m", "-f"))] if target.through_c else []
+        if self.crosses:  # (Zig takes CPUs' names there, and no architecture's)
+            per_kernel = [f for f in per_kernel if not f.startswith("-march=")]
         ends = ["-Wl,-z,defs", "-Wl,-z,noexecstack"] if target.system == "Linux" else []
         command = [*self.command, *own, *_FLAGS, *per_kernel, "-shared", "-pthread", *map(str, inputs), "-o", str(output), *ends]
         command.append("-lm")

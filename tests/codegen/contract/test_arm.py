@@ -9,11 +9,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import hlo
+import tiling
 from benchmarks.assembly import CPUS, assembly_of, main_loop
 from codegen.lib.micro_kernels.contract import micro_shape
 from codegen.native.signature import KernelSignature, Param
+from codegen.remembered.machine import machine_for
+from codegen.supports import supports
 from codegen.target import Target
+from tests.codegen.contract.test_contractions import dot
 from tests.emulated import needs_emulator, run
+from tiling.loops.ir import Contract
+from tiling.machine import Machine
 
 LINUX = "aarch64-unknown-linux-gnu"
 TARGETS = {
@@ -82,6 +89,23 @@ def test_registers_of_sve_are_as_long_as_is_said() -> None:
         with pytest.raises(ValueError, match=f"expected 16, 32, 64, 128 or 256 and a target with .sve, found {size}"):
             Target.from_features(LINUX, "generic", features, sve_bytes=size)
     assert TARGETS["sve512"].lanes(4) == 16 and TARGETS["neon"].sve_bytes == TARGETS["i8mm"].sve_bytes == 0
+
+
+# ------------------------------------------------------------------ plans
+
+
+def test_plans_know_what_a_target_sums_at_once() -> None:
+    """Ten rows of two vectors lie in registers; with four products for each lane a product of bytes costs less than half."""
+    module = hlo.parse(dot(160, 96, 512, ("i8", "i8", "i32")))
+    seconds = {}
+    for name in ("neon", "dotprod"):
+        machine = machine_for(TARGETS[name], Machine(cores=1))
+        assert machine.byte_products == (4 if name == "dotprod" else 1) and machine.vector_bytes == 16
+        made = tiling.plan(module, machine=machine, supports=supports)
+        (c,) = [s for f in made.fusions for p in f.schedule.phases for s in p.all_steps if isinstance(s, Contract)]
+        assert c.kernel.routine == "gemm_bytes" and (c.rows, c.columns) == (10 if name == "dotprod" else 12, 8)
+        seconds[name] = made.fusions[-1].estimate.seconds
+    assert seconds["dotprod"] < seconds["neon"] / 2
 
 
 # ------------------------------------------------------------------ results

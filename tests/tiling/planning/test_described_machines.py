@@ -92,3 +92,24 @@ def test_inputs_are_asked_for_less_far_ahead_where_the_hardware_foresees_pages(
     monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
     monkeypatch.setattr("tiling.machine._of_cpu", lambda what: vendor if what == "vendor_id" else "fpu avx2")
     assert Machine.detect().ahead_bytes == ahead
+
+
+@pytest.mark.parametrize(("features", "products"), [("fp asimd aes asimdhp asimddp", 4), ("fp asimd aes", 1), ("avx_vnni", 1)])
+def test_arm_tells_its_dot_products_under_another_word(features: str, products: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("tiling.machine._of_cpu", lambda what: features if what == "Features" else "")
+    found = Machine.detect()
+    assert (found.byte_products, found.vector_bytes, found.vector_registers) == (products, 16, 32)
+
+
+def test_macos_tells_dot_products_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    monkeypatch.setattr("sys.platform", "darwin")
+    known = {"hw.optional.arm.FEAT_DotProd": 1}
+    monkeypatch.setattr("tiling.machine._sysctl", known.get)
+    assert Machine.detect().byte_products == 4
+    known.clear()
+    assert Machine.detect().byte_products == 1

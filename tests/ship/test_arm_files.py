@@ -1,0 +1,68 @@
+"""Whole programs for 64-bit Arm: libraries and C that a cross compiler links, run under an emulator."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import codegen
+import hlo
+from codegen.c.compile import flags
+from codegen.ship.library import c_sources, shared_library
+from codegen.ship.targets import file_target
+from tests.emulated import COMPILER, EMULATOR, needs_emulator
+from tests.ship.test_c_library import PROGRAM, close, results_of, run
+
+# Products of bytes of all signs and one of floats, with rests of rows, columns and steps.
+PRODUCTS = """func.func @main(%a: tensor<37x70xi8>, %b: tensor<70x45xi8>, %u: tensor<70x45xui8>, %x: tensor<37x70xf32>, %w: tensor<70x45xf32>)
+    -> (tensor<37x45xi32>, tensor<37x45xi32>, tensor<37x45xf32>) {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<37x70xi8>, tensor<70x45xi8>) -> tensor<37x45xi32>
+  %1 = stablehlo.dot_general %a, %u, contracting_dims = [1] x [0] : (tensor<37x70xi8>, tensor<70x45xui8>) -> tensor<37x45xi32>
+  %t = stablehlo.tanh %x : tensor<37x70xf32>
+  %2 = stablehlo.dot_general %t, %w, contracting_dims = [1] x [0] : (tensor<37x70xf32>, tensor<70x45xf32>) -> tensor<37x45xf32>
+  return %0, %1, %2 : tensor<37x45xi32>, tensor<37x45xi32>, tensor<37x45xf32>
+}"""
+DOTS = {"aarch64": set(), "aarch64-dotprod": {"sdot", "udot"}, "aarch64-i8mm": {"sdot", "usdot", "sudot"}}
+
+
+def instructions(path: Path) -> set[str]:
+    """The dot products in a library's code."""
+    text = subprocess.run([str(COMPILER).replace("-gcc", "-objdump"), "-d", path], capture_output=True, text=True, check=True)
+    return set(re.findall(r"\b([su]dot|usdot|sudot)\b", text.stdout))
+
+
+@needs_emulator
+@pytest.mark.parametrize("target", DOTS)
+def test_a_library_runs_on_the_cpu_that_it_is_for(target: str, tmp_path: Path) -> None:
+    """LLVM makes the code: four threads call it at once."""
+    executable = codegen.compile(hlo.parse(PRODUCTS))
+    (library, _) = shared_library(executable, tmp_path / "libmodel.so", target, compiler=[str(COMPILER)])
+    found = instructions(library)
+    assert found <= DOTS[target] and bool(found) == bool(DOTS[target])
+    (tmp_path / "main.c").write_text(PROGRAM)
+    run([COMPILER, "main.c", "-o", "main", "-L.", "-lmodel", "-pthread", "-Wl,-rpath,$ORIGIN"], tmp_path)
+    close(results_of(executable, [EMULATOR, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}", "./main"], tmp_path), executable)
+
+
+@needs_emulator
+@pytest.mark.parametrize("is_told", [True, False])
+def test_c_uses_dot_products_where_the_compiler_may(is_told: bool, tmp_path: Path) -> None:
+    executable = codegen.compile(hlo.parse(PRODUCTS))
+    c_sources(executable, tmp_path / "model", "aarch64-i8mm")
+    (tmp_path / "main.c").write_text(PROGRAM)
+    own = [f for f in flags(file_target("aarch64-i8mm").target) if f.startswith("-m")] if is_told else []
+    sources = sorted((tmp_path / "model").glob("*.c"))
+    more = ["-std=gnu11", "-O1", "-static", "-ffp-contract=off", "-fwrapv", "-w", "-I", "model"]
+    run([COMPILER, *more, *own, "main.c", *sources, "-o", "main", "-lm", "-pthread"], tmp_path)
+    assert bool(instructions(tmp_path / "main")) is is_told
+    close(results_of(executable, [EMULATOR, "./main"], tmp_path), executable)
+
+
+def test_names_of_arm_targets() -> None:
+    assert [file_target(n).features for n in DOTS] == [("asimd",), ("asimd", "asimddp"), ("asimd", "asimddp", "i8mm")]
+    assert [file_target(n).target.byte_products for n in DOTS] == [1, 4, 4]
+    assert flags(file_target("aarch64-dotprod").target)[-1] == "-march=armv8.2-a+dotprod"
+    assert not any(f.startswith("-m") for f in flags(file_target("aarch64").target))
