@@ -26,7 +26,7 @@ from codegen.target import Target
 __all__ = ["CPUS", "KERNELS", "Loop", "assembly_of", "cycles", "main_loop"]
 
 _LINUX = "aarch64-unknown-linux-gnu"
-_MULTIPLIES = re.compile(r"(?:fmla|fmls|fmad|[su]dot|usdot|sudot|[us]?mlal2?|mla|[su]mull2?|[us]?mmla)$")
+_MULTIPLIES = re.compile(r"(?:fmla|fmls|fmad|[su]dot|usdot|sudot|[us]?mlal2?|mla|[su]mull2?|[us]?mmla|[su]adalp)$")
 
 
 CPUS = {
@@ -69,7 +69,7 @@ class Loop:
 
     @property
     def multiplies(self) -> list[str]:
-        """The multiply-adds."""
+        """The multiply-adds, and the halves of those that take two instructions."""
         return [x for x in self.instructions if _MULTIPLIES.match(x.split()[0])]
 
     @property

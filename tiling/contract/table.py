@@ -123,9 +123,9 @@ def _cost_of_pairs(p: Problem) -> float:
 
 
 def _block_of_bytes(machine: Machine, item_bytes: int, columns: int) -> tuple[int, int]:
-    """Two tiles by two where there are tiles, else twelve rows of two vectors, ten where two steps' rows of the right factor lie
-    in registers (Arm's dot products)."""
-    on_arm = machine.byte_products > 1 and (machine.vector_bytes, machine.vector_registers) == (16, 32)
+    """Two tiles by two where there are tiles, else twelve rows of two vectors; ten on Arm, where rows of the right factor for two
+    steps lie in registers, or two registers have the sums of a vector of columns (two blocks of five)."""
+    on_arm = (machine.vector_bytes, machine.vector_registers) == (16, 32)
     return (32 if machine.tile_products > 1 else 10 if on_arm else 12), 2 * machine.lanes(item_bytes)
 
 

@@ -8,7 +8,8 @@ columns are taken off at the end:
     A signed, taken as unsigned      sum a b = sum (a + 128) b - sum 128 b
     A unsigned, taken as signed      sum a b = sum (a - 128) b - sum (-128) b
 
-Targets without such an instruction widen the bytes, multiply and add pairs of 16 bits, or one after the other. Rows of A are
+NEON without dot products multiplies bytes of a kind to 16 bits and adds pairs of these to 32. Other targets without such an
+instruction widen the bytes, multiply and add pairs of 16 bits, or one after the other. Rows of A are
 widened once for all columns where they fit the stack.
 """
 
@@ -36,6 +37,7 @@ __all__ = ["ByteDots", "gemm_bytes", "is_of_bytes"]
 _BYTES, _SUMS = ("int8", "uint8"), ("int32", "uint32")
 MOST_WIDE_BYTES = 1 << 16  # of a block's rows in numbers of 16 bits, on the stack
 MOST_ROWS_OF_LANES = 10  # LLVM loads some rows ahead of their products, and spills sums of twelve
+MOST_ROWS_IN_HALVES = 5  # of two registers for each vector of sums
 _HIGH_BITS = -2139062144  # 0x80 in each byte: what is signed becomes unsigned, 128 more; what is unsigned signed, 128 less
 
 
@@ -59,8 +61,12 @@ class ByteDots:
         self._builder, self._vector = b, vector
         self._signed = signs_of(left, right)
         self._dot = dot_instruction(vector.count, self._signed)
-        self.corrected = self._dot is not None and sorted(self._dot.signed) != sorted(self._signed)
+        self.in_halves = self._dot is None and _multiplies_bytes(vector.count)
+        """Whether a lane's products are summed in two lanes, which `whole` adds up."""
+        taken = self._dot.signed if self._dot is not None else (self._signed[1],) * 2 if self.in_halves else self._signed
+        self.corrected = sorted(taken) != sorted(self._signed)
         """Whether `sums` of the right factor are taken off."""
+        self.total = ir.VectorType(I32, 2 * vector.count) if self.in_halves else vector
         self._shift = _shift(b, vector, pointer) if self.corrected else None
 
     def left(self, bytes_: Value) -> Value:
@@ -86,7 +92,7 @@ class ByteDots:
         """total + the four products in each lane, of bytes that `left` has changed."""
         dot = self._dot
         if dot is None:
-            return self._widened(total, left, right)
+            return (self._halves if self.in_halves else self._widened)(total, left, right)
         # Of factors of a kind NEON's instruction takes the second one from a lane.
         given = (left, right) if dot.signed[0] != dot.signed[1] and dot.signed[1] == self._signed[1] else (right, left)
         b, kind, name = self._builder, self._vector, dot.intrinsic(self._vector.count)
@@ -100,6 +106,26 @@ class ByteDots:
     def sums(self, total: Value, right: Value) -> Value:
         """total + what `left` has added to the four products in each lane."""
         return self.product(total, right.wrap(self._shift), right)
+
+    def whole(self, total: Value) -> Value:
+        """A total's lanes as those of the result."""
+        if not self.in_halves:
+            return total
+        fn = intrinsic_function(self._builder.module, "llvm.aarch64.neon.addp.v4i32", self._vector, [self._vector] * 2)
+        return total.wrap(self._builder.call(fn, [_half(self._builder, total.v, side) for side in range(2)]))
+
+    def _halves(self, total: Value, left: Value, right: Value) -> Value:
+        """Products of half of the bytes in 16 bits, which hold any, added to the total in pairs; then those of the others."""
+        b, of_bytes, short = self._builder, ir.VectorType(ir.IntType(8), 16), ir.VectorType(ir.IntType(16), 8)
+        s = "s" if self._signed[1] else "u"
+        given = [b.bitcast(x.v, of_bytes) for x in (left, right)]
+        made = []
+        for side in range(2):
+            parts = [_half(b, x, side) for x in given]
+            multiply = intrinsic_function(b.module, f"llvm.aarch64.neon.{s}mull.v8i16", short, [x.type for x in parts])
+            add = intrinsic_function(b.module, f"llvm.aarch64.neon.{s}addlp.v4i32.v8i16", self._vector, [short])
+            made.append(b.add(_half(b, total.v, side), b.call(add, [b.call(multiply, parts)])))
+        return total.wrap(b.shuffle_vector(*made, order_of(tuple(range(8)))))
 
     def _widened(self, total: Value, left: Value, right: Value) -> Value:
         """The products of bytes that are widened before: of bytes 0 and 2, then 1 and 3, in pairs, or of one after the other."""
@@ -142,6 +168,18 @@ def dot_instruction(lanes: int, signed: tuple[bool, bool]) -> ByteDot | None:
     changed = not signed[0], signed[1]
     wanted = (signed, signed[::-1], changed, changed[::-1])
     return next((dot for kind in wanted for dot in target.byte_dots if dot.signed == kind), None)
+
+
+def _multiplies_bytes(lanes: int) -> bool:
+    """Whether instructions multiply bytes to 16 bits, and add these in pairs to lanes of 32: NEON's, which each Arm CPU has."""
+    target = current_target()
+    return lanes == 4 and target.is_arm and not target.sve_bytes and "+neon" in target.features.split(",")
+
+
+def _half(b: Any, x: Any, side: int) -> Any:
+    """The first or the second half of a vector's lanes."""
+    count = x.type.count // 2
+    return b.shuffle_vector(x, x, order_of(tuple(range(side * count, (side + 1) * count))))
 
 
 def _by_lanes() -> bool:
@@ -302,6 +340,7 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
     together = 2 if _by_lanes() else 1  # steps whose bytes of a row are loaded into one register
     # Sums, the columns' own sums, a row of B, and a broadcast with its shift.
     rows = max(1, min((target.vector_registers - 2 * vectors - 3) // vectors, 12 if together == 1 else MOST_ROWS_OF_LANES))
+    rows = min(rows, MOST_ROWS_IN_HALVES - dots.corrected) if dots.in_halves else rows
     quads = b.sdiv(k, _c(4)) if _known(k) is None else _c(_known(k) // 4)  # type: ignore[operator]
 
     def tile(height: int, row: Any, count: int, b_at: Any, c_at: Any, mask: Any) -> None:
@@ -325,7 +364,7 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
                         new[height * count + j] = dots.sums(Value(b, new[height * count + j]), row_of_b[j]).v
             return new
 
-        sums: list[Any] = [constant(vector, 0)] * (count * (height + dots.corrected))
+        sums: list[Any] = [constant(dots.total, 0)] * (count * (height + dots.corrected))
         for first, steps, turns in _turns(b, quads, together):
             sums = _counted_loop(
                 b, turns, sums, lambda t, acc, first=first, steps=steps: step(steps, b.add(first, b.mul(t, _c(steps))), acc)
@@ -335,6 +374,7 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
                 total = Value(b, sums[i * count + j])
                 if dots.corrected:
                     total = total - Value(b, sums[height * count + j])
+                total = dots.whole(total)
                 at = b.add(c_at, b.add(b.mul(ldc, b.add(row, _c(i))), _c(j * lanes)))
                 store_vector(b, c_kind, c, at, total, mask if j == count - 1 else None)
 

@@ -75,6 +75,19 @@ def test_mixed_signs_are_not_corrected_where_an_instruction_takes_them() -> None
         assert not loop.spills and not loop.named("eor")
 
 
+@pytest.mark.parametrize("signs", SIGNS)
+@pytest.mark.parametrize("cpu", ["generic", "cortex-a72"])
+def test_bytes_are_multiplied_to_16_bits_where_there_are_no_dot_products(cpu: str, signs: tuple[str, str]) -> None:
+    """All were widened to 32 bits: 69 of 322 instructions of the loop moved sums to the stack and back."""
+    target = TARGETS["neon"] if cpu == "generic" else CPUS[cpu]
+    loop = main_loop(assembly_of(" x ".join(kind.replace("uint", "u").replace("int", "i") for kind in signs), target))
+    s = "s" if signs[1] == "int8" else "u"
+    rows = 5 if signs[0] == signs[1] else 4
+    sums = 4 * rows + (4 if rows == 4 else 0)
+    assert len(loop.named(f"{s}mull2?")) == len(loop.named(f"{s}adalp")) == sums and len(loop.multiplies) == 2 * sums
+    assert not loop.spills and not loop.named("[us]?shll2?|[us]shr|shl|mla")
+
+
 @pytest.mark.parametrize("name", ["f32", "f64", "i8 x i8", "u8 x u8"])
 def test_vectors_of_known_length_fill_registers_of_sve(name: str) -> None:
     """LLVM takes vectors apart into NEON's where it is not told the length."""
@@ -103,7 +116,7 @@ def test_plans_know_what_a_target_sums_at_once() -> None:
         assert machine.byte_products == (4 if name == "dotprod" else 1) and machine.vector_bytes == 16
         made = tiling.plan(module, machine=machine, supports=supports)
         (c,) = [s for f in made.fusions for p in f.schedule.phases for s in p.all_steps if isinstance(s, Contract)]
-        assert c.kernel.routine == "gemm_bytes" and (c.rows, c.columns) == (10 if name == "dotprod" else 12, 8)
+        assert c.kernel.routine == "gemm_bytes" and (c.rows, c.columns) == (10, 8)
         seconds[name] = made.fusions[-1].estimate.seconds
     assert seconds["dotprod"] < seconds["neon"] / 2
 
