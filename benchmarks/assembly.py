@@ -26,7 +26,7 @@ from codegen.target import Target
 __all__ = ["CPUS", "KERNELS", "Loop", "assembly_of", "cycles", "main_loop"]
 
 _LINUX = "aarch64-unknown-linux-gnu"
-_MULTIPLIES = re.compile(r"(?:fmla|fmls|fmad|[su]dot|usdot|sudot|[us]?mlal2?|mla|[su]mull2?|[us]?mmla|[su]adalp)$")
+_MULTIPLIES = re.compile(r"(?:fmla|fmls|fmad|[su]dot|usdot|sudot|[us]?mlal2?|mla|[su]mull2?|(?:us|[us])mmla|[su]adalp)$")
 
 
 CPUS = {
@@ -88,7 +88,8 @@ def assembly_of(kernel: str, target: Target) -> str:
     kinds = KERNELS[kernel]
     if kinds[2] == "int32":
         panel = 2 * target.lanes(4)
-        call = f"gemm_bytes(96, 96, 256, a, 0, 256, b, 0, {256 * panel}, c, 0, 96, {panel})"
+        routine = "gemm_mmla" if target.byte_matrices else "gemm_bytes"
+        call = f"{routine}(96, 96, 256, a, 0, 256, b, 0, {256 * panel}, c, 0, 96, {panel})"
     else:
         panel = micro_shape(target, 8 if kinds[2] == "float64" else 4).panel
         call = f"gemm_block(96, 96, 256, a, 0, 256, 1, b, 0, {256 * panel}, {panel}, c, 0, 96, False, {panel})"

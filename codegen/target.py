@@ -57,6 +57,11 @@ _X86_DOTS = (ByteDot((False, True), "llvm.x86.avx512.vpdpbusd.{bits}"),)
 _ARM_SIGNS = {"sdot": (True, True), "udot": (False, False), "usdot": (False, True)}
 _NEON_DOTS = tuple(ByteDot(s, f"llvm.aarch64.neon.{name}.v{{lanes}}i32.v{{bytes}}i8") for name, s in _ARM_SIGNS.items())
 _SVE_DOTS = tuple(ByteDot(s, f"llvm.aarch64.sve.{name}.nxv4i32") for name, s in _ARM_SIGNS.items())
+_NEON_MATRICES = tuple(
+    ByteDot(s, f"llvm.aarch64.neon.{name}.v{{lanes}}i32.v{{bytes}}i8")
+    for name, s in (("smmla", (True, True)), ("ummla", (False, False)), ("usmmla", (False, True)))
+)
+"""Two rows by two columns of eight bytes each: eight products for each lane."""
 
 
 @functools.cache
@@ -134,13 +139,23 @@ class Target:
         return _X86_DOTS if wide or (self.vector_bytes <= 32 and "avxvnni" in have) else ()
 
     @property
+    def byte_matrices(self) -> tuple[ByteDot, ...]:
+        """The instructions that add two rows by two columns of eight bytes each: those of Arm's I8MM, with NEON's registers.
+
+        >>> [x.signed for x in Target.from_features("aarch64-linux-gnu", "neoverse-v1", "+neon,+i8mm").byte_matrices]
+        [(True, True), (False, False), (False, True)]
+        """
+        return _NEON_MATRICES if self.is_arm and not self.sve_bytes and "+i8mm" in self.features.split(",") else ()
+
+    @property
     def byte_products(self) -> int:
-        """Products of two bytes that an instruction sums in each lane of 32 bits: 4 where there is one (`byte_dots`), else 1.
+        """Products of two bytes that an instruction sums in each lane of 32 bits: 8 where it multiplies matrices (`byte_matrices`),
+        4 where it multiplies vectors (`byte_dots`), else 1.
 
         >>> Target.named("avx512").byte_products, Target.from_features("x86_64", "alderlake", "+avx2,+avxvnni").byte_products
         (1, 4)
         """
-        return 4 if self.byte_dots else 1
+        return 8 if self.byte_matrices else 4 if self.byte_dots else 1
 
     @property
     def tile_features(self) -> frozenset[str]:

@@ -32,8 +32,8 @@ class Machine:
     *_bytes_per_second    what one core streams from that level; `memory_` is for all cores together
     excess_precision      whether kernels may keep numbers more precise between two ops than their type is: bf16 as f32. Without
                           (the default, unless TILEWRIGHT_EXCESS_PRECISION=allow) each op is rounded to its type
-    byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI, and with
-                          Arm's dot products
+    byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI and with
+                          Arm's dot products, 8 with Arm's products of matrices
     tile_products         products of two bytes that tile registers sum in a cycle: 1024 with AMX; 1 where there are none
     ahead_bytes           how far ahead a large input that is walked through is asked for: two pages, less where the hardware
                           foresees the next page by itself
@@ -161,7 +161,7 @@ class Machine:
         caches = _caches()
         return replace(
             found,
-            byte_products=4 if dots in features else 1,
+            byte_products=8 if {dots, "i8mm"} <= features else 4 if dots in features else 1,
             tile_products=_TILE_PRODUCTS if "amx_int8" in features and found.vector_bytes == 64 else 1,
             ahead_bytes=2048 if _foresees_pages() else found.ahead_bytes,
             l1_bytes=caches.get(1, found.l1_bytes),
@@ -233,10 +233,13 @@ def _excess_precision() -> bool:
     return choice_setting("TILEWRIGHT_EXCESS_PRECISION", ("forbid", "allow")) == "allow"
 
 
+_SYSCTL_FEATURES = {"hw.optional.arm.FEAT_DotProd": "asimddp", "hw.optional.arm.FEAT_I8MM": "i8mm"}
+
+
 def _cpu_flags() -> frozenset[str]:
     """The CPU's features as Linux names them, which lists Arm's under another word; on macOS what counts for products."""
     if sys.platform == "darwin":
-        return frozenset({"asimddp"} if _sysctl("hw.optional.arm.FEAT_DotProd") else ())
+        return frozenset(own for name, own in _SYSCTL_FEATURES.items() if _sysctl(name))
     return frozenset((_of_cpu("flags") or _of_cpu("Features")).split())
 
 

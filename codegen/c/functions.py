@@ -31,7 +31,8 @@ _MATH = {
 }  # fmt: skip
 _DOTS = {
     "sdot": ("__ARM_FEATURE_DOTPROD", "int", "int"), "udot": ("__ARM_FEATURE_DOTPROD", "uint", "uint"),
-    "usdot": ("__ARM_FEATURE_MATMUL_INT8", "uint", "int"),
+    "usdot": ("__ARM_FEATURE_MATMUL_INT8", "uint", "int"), "smmla": ("__ARM_FEATURE_MATMUL_INT8", "int", "int"),
+    "ummla": ("__ARM_FEATURE_MATMUL_INT8", "uint", "uint"), "usmmla": ("__ARM_FEATURE_MATMUL_INT8", "uint", "int"),
 }  # fmt: skip
 """What tells C that there is the instruction, and the kinds of its factors."""
 _I1 = ir.IntType(1)
@@ -441,20 +442,23 @@ class _Function:
 
 
     def dot(self, name: str, sums: Any, factors: Any) -> str:
-        """The function of an instruction of Arm's that adds products of bytes by fours: the instruction where the compiler may use
-        it, else what it computes."""
+        """The function of an instruction of Arm's that adds products of bytes: the instruction where the compiler may use it, else
+        what it computes. Of matrices a lane is one of two rows by one of two columns, of eight bytes each."""
         total, given = self.types.of(sums), self.types.of(factors)
         feature, first, second = _DOTS[name]
         types = ", ".join(f"({t}8x16_t){x}" for t, x in ((first, "a"), (second, "b")))
         kind = "uint32x4_t" if (first, second) == ("uint", "uint") else "int32x4_t"
-        intrinsic = "vusdotq_s32" if name == "usdot" else f"vdotq_{'u' if name == 'udot' else 's'}32"
+        squares = name.endswith("mmla")
+        verb = f"{'us' if first != second else ''}{'mmla' if squares else 'dot'}"
+        intrinsic = f"v{verb}q_{'u' if kind[0] == 'u' else 's'}32"
+        at = ("k / 8", "k / 16 * 8 + k % 8", "k / 8 % 2 * 8 + k % 8", 32) if squares else ("k / 4", "k", "k", 16)
         head = f"static inline {total} tw_{name}({total} c, {given} a, {given} b) {{"
         self.types.definitions.setdefault(f"tw_{name}", f"""#ifdef {feature}
 #include <arm_neon.h>
 {head} return ({total}){intrinsic}(({kind})c, {types}); }}
 #else
 {head}
-    for (int k = 0; k < 16; k++) c[k / 4] += ({first}8_t)a[k] * ({second}8_t)b[k];
+    for (int k = 0; k < {at[3]}; k++) c[{at[0]}] += ({first}8_t)a[{at[1]}] * ({second}8_t)b[{at[2]}];
     return c;
 }}
 #endif""")

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from codegen.lib import buffer, narrow, representation, scalar, scalar_bits
-from codegen.lib.micro_kernels import contract, contract_ahead, contract_bytes, contract_dots, contract_pairs, transpose
+from codegen.lib.micro_kernels import (
+    contract,
+    contract_ahead,
+    contract_bytes,
+    contract_dots,
+    contract_mmla,
+    contract_pairs,
+    transpose,
+)
 
 _TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
@@ -36,6 +44,7 @@ NAMESPACE: dict[str, Any] = {
     "gemm_ahead": contract_ahead.gemm_ahead,
     "gemm_block": contract.gemm_block,
     "gemm_bytes": contract_bytes.gemm_bytes,
+    "gemm_mmla": contract_mmla.gemm_mmla,
     "gemm_pairs": contract_pairs.gemm_pairs,
     "gemm_dots": contract_dots.gemm_dots,
     "transpose": transpose.transpose,

@@ -25,13 +25,13 @@ PRODUCTS = """func.func @main(%a: tensor<37x70xi8>, %b: tensor<70x45xi8>, %u: te
   %2 = stablehlo.dot_general %t, %w, contracting_dims = [1] x [0] : (tensor<37x70xf32>, tensor<70x45xf32>) -> tensor<37x45xf32>
   return %0, %1, %2 : tensor<37x45xi32>, tensor<37x45xi32>, tensor<37x45xf32>
 }"""
-DOTS = {"aarch64": set(), "aarch64-dotprod": {"sdot", "udot"}, "aarch64-i8mm": {"sdot", "usdot", "sudot"}}
+DOTS = {"aarch64": set(), "aarch64-dotprod": {"sdot", "udot"}, "aarch64-i8mm": {"smmla", "usmmla"}}
 
 
 def instructions(path: Path) -> set[str]:
-    """The dot products in a library's code."""
+    """The instructions for products of bytes in a library's code."""
     text = subprocess.run([str(COMPILER).replace("-gcc", "-objdump"), "-d", path], capture_output=True, text=True, check=True)
-    return set(re.findall(r"\b([su]dot|usdot|sudot)\b", text.stdout))
+    return set(re.findall(r"\b([su]dot|usdot|sudot|[su]mmla|usmmla)\b", text.stdout))
 
 
 @needs_emulator
@@ -44,25 +44,28 @@ def test_a_library_runs_on_the_cpu_that_it_is_for(target: str, tmp_path: Path) -
     assert found <= DOTS[target] and bool(found) == bool(DOTS[target])
     (tmp_path / "main.c").write_text(PROGRAM)
     run([COMPILER, "main.c", "-o", "main", "-L.", "-lmodel", "-pthread", "-Wl,-rpath,$ORIGIN"], tmp_path)
-    close(results_of(executable, [EMULATOR, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}", "./main"], tmp_path), executable)
+    emulator = [EMULATOR, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}"]
+    close(results_of(executable, [*emulator, "./main"], tmp_path), executable)
 
 
 @needs_emulator
+@pytest.mark.parametrize("target", ["aarch64-dotprod", "aarch64-i8mm"])
 @pytest.mark.parametrize("is_told", [True, False])
-def test_c_uses_dot_products_where_the_compiler_may(is_told: bool, tmp_path: Path) -> None:
+def test_c_uses_products_of_bytes_where_the_compiler_may(is_told: bool, target: str, tmp_path: Path) -> None:
     executable = codegen.compile(hlo.parse(PRODUCTS))
-    c_sources(executable, tmp_path / "model", "aarch64-i8mm")
+    c_sources(executable, tmp_path / "model", target)
     (tmp_path / "main.c").write_text(PROGRAM)
-    own = [f for f in flags(file_target("aarch64-i8mm").target) if f.startswith("-m")] if is_told else []
+    own = [f for f in flags(file_target(target).target) if f.startswith("-m")] if is_told else []
     sources = sorted((tmp_path / "model").glob("*.c"))
     more = ["-std=gnu11", "-O1", "-static", "-ffp-contract=off", "-fwrapv", "-w", "-I", "model"]
     run([COMPILER, *more, *own, "main.c", *sources, "-o", "main", "-lm", "-pthread"], tmp_path)
-    assert bool(instructions(tmp_path / "main")) is is_told
+    found = instructions(tmp_path / "main")
+    assert found <= DOTS[target] and bool(found) is is_told
     close(results_of(executable, [EMULATOR, "./main"], tmp_path), executable)
 
 
 def test_names_of_arm_targets() -> None:
     assert [file_target(n).features for n in DOTS] == [("asimd",), ("asimd", "asimddp"), ("asimd", "asimddp", "i8mm")]
-    assert [file_target(n).target.byte_products for n in DOTS] == [1, 4, 4]
+    assert [file_target(n).target.byte_products for n in DOTS] == [1, 4, 8]
     assert flags(file_target("aarch64-dotprod").target)[-1] == "-march=armv8.2-a+dotprod"
     assert not any(f.startswith("-m") for f in flags(file_target("aarch64").target))

@@ -47,6 +47,7 @@ class Contraction(Packing):
         problem = Problem(
             self.types, prod(x.extent for x in self.row_loops), self.n.extent, self.depth, 0, lanes, 0,
             per_lane=self.c.machine.pairs_per_lane, one_loop=sum(x.extent > 1 for x in self.depth_loops) < 2,
+            byte_products=self.c.machine.byte_products,
         )  # fmt: skip
         return self.row.cost(problem)
 

@@ -40,7 +40,8 @@ class Problem:
 
     `run` of the steps of k follow each other in memory. A vector holds `lanes` sums. A `copy` of the columns' factor would be
     made beside a task that computes the rows' factor. `per_lane` products of factors of two bytes are summed by tiles in the time
-    of one in a lane, 1 where there are no tiles. The depth is `one_loop`, or a window.
+    of one in a lane, 1 where there are no tiles. An instruction sums `byte_products` products of bytes in a lane. The depth
+    is `one_loop`, or a window.
     """
 
     types: Types
@@ -53,6 +54,7 @@ class Problem:
     copy: bool = False
     per_lane: float = 1.0
     one_loop: bool = True
+    byte_products: int = 1
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,12 @@ def _cost_of_bytes(p: Problem) -> float:
     return inf if p.depth < 2 else 1.0 / _products(p.types) + packed / p.rows
 
 
+def _cost_of_squares(p: Problem) -> float:
+    """As of bytes, of twice the products: pairs of rows by pairs of columns. An odd row is multiplied twice."""
+    packed = FAR_COPY if p.columns * p.depth > NEAR_BYTES else NEAR_COPY
+    return inf if p.depth < 2 or p.byte_products < 8 else ((p.rows + 1) // 2 * 2 / 8.0 + packed) / p.rows
+
+
 def _cost_of_pairs(p: Problem) -> float:
     """Tiles only: by vectors the same product reads bf16 as well without a copy. A window's tile is no run of pairs."""
     packed = FAR_COPY if p.columns * p.depth > NEAR_BYTES else NEAR_COPY
@@ -153,6 +161,10 @@ MICRO_KERNELS = (
     Row(
         MicroKernel("gemm_bytes", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel"), together=4, adds=False),
         _sums_of_bytes, _block_of_bytes, _cost_of_bytes,
+    ),
+    Row(
+        MicroKernel("gemm_mmla", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel"), together=8, adds=False),
+        _sums_of_bytes, lambda machine, item_bytes, columns: (8, 2 * machine.lanes(item_bytes)), _cost_of_squares,
     ),
     Row(
         MicroKernel("gemm_pairs", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel"), together=2, adds=False),

@@ -414,7 +414,7 @@ class _Phase:
         sums_bytes = factors <= {"i8", "ui8"} and c.out.buffer.element.itemsize_bytes == 4 and c.kernel.needs_runs
         if not sums_bytes:
             return 1
-        return self.machine.byte_products if c.kernel.along else self.machine.products_per_lane(1)
+        return min(4, self.machine.byte_products) if c.kernel.along else self.machine.products_per_lane(1)
 
     def _moved(self, c: Contract, block: Block2D) -> int:
         """How many different blocks the loops around a contraction go through."""

@@ -32,7 +32,7 @@ from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import ByteDot, current_target
 
-__all__ = ["ByteDots", "gemm_bytes", "is_of_bytes"]
+__all__ = ["ByteDots", "gemm_bytes", "is_of_bytes", "signs_of", "turns_of"]
 
 _BYTES, _SUMS = ("int8", "uint8"), ("int32", "uint32")
 MOST_WIDE_BYTES = 1 << 16  # of a block's rows in numbers of 16 bits, on the stack
@@ -313,7 +313,7 @@ def _quads_in_pairs(k: Any, lanes: int, vectors: int) -> int | None:
     return known // 4 if 0 < 2 * known * _rows_of_pairs(vectors) <= MOST_WIDE_BYTES else None
 
 
-def _turns(b: Any, count: Any, together: int) -> list[tuple[Any, int, Any]]:
+def turns_of(b: Any, count: Any, together: int) -> list[tuple[Any, int, Any]]:
     """(first step, steps, turns) of the loops over `count` steps: so many `together`, then what is left one by one."""
     if together == 1:
         return [(_c(0), 1, count)]
@@ -365,7 +365,7 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
             return new
 
         sums: list[Any] = [constant(dots.total, 0)] * (count * (height + dots.corrected))
-        for first, steps, turns in _turns(b, quads, together):
+        for first, steps, turns in turns_of(b, quads, together):
             sums = _counted_loop(
                 b, turns, sums, lambda t, acc, first=first, steps=steps: step(steps, b.add(first, b.mul(t, _c(steps))), acc)
             )

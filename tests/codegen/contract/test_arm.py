@@ -13,6 +13,7 @@ import hlo
 import tiling
 from benchmarks.assembly import CPUS, assembly_of, main_loop
 from codegen.lib.micro_kernels.contract import micro_shape
+from codegen.native.jit import kernel_assembly
 from codegen.native.signature import KernelSignature, Param
 from codegen.remembered.machine import machine_for
 from codegen.supports import supports
@@ -38,6 +39,11 @@ def emulated(target: str) -> str:
     return f"max,{target}=on" if target.startswith("sve") else "max,sve=off"
 
 
+def named(signs: tuple[str, str]) -> str:
+    """Two types of bytes as `KERNELS` names them."""
+    return " x ".join(kind.replace("uint", "u").replace("int", "i") for kind in signs)
+
+
 # ------------------------------------------------------------------ loops
 
 
@@ -57,8 +63,7 @@ def test_floats_are_multiplied_by_a_lane_with_no_spill(cpu: str, name: str) -> N
 @pytest.mark.parametrize("signs", SIGNS)
 @pytest.mark.parametrize("cpu", ["generic", "cortex-a55", "neoverse-n1", "apple-m1"])
 def test_bytes_are_multiplied_by_four_of_a_lane_with_no_spill(cpu: str, signs: tuple[str, str]) -> None:
-    name = " x ".join(kind.replace("uint", "u").replace("int", "i") for kind in signs)
-    loop = main_loop(assembly_of(name, CPUS.get(cpu, TARGETS["dotprod"])))
+    loop = main_loop(assembly_of(named(signs), CPUS.get(cpu, TARGETS["dotprod"])))
     wanted = "sdot" if signs[1] == "int8" else "udot"
     assert {x.split()[0] for x in loop.multiplies} == {wanted}
     by_lane = [x for x in loop.multiplies if "4b[" in x]
@@ -68,11 +73,28 @@ def test_bytes_are_multiplied_by_four_of_a_lane_with_no_spill(cpu: str, signs: t
     assert len(loop.named("eor")) == (len(by_lane) // 4 if corrections else 0), "one for the eight bytes of a row"
 
 
+@pytest.mark.parametrize("signs", SIGNS)
+@pytest.mark.parametrize("cpu", ["generic", "neoverse-v1"])
+def test_rows_of_bytes_are_multiplied_by_columns(cpu: str, signs: tuple[str, str]) -> None:
+    """Eight rows by eight columns, twice eight steps; mixed signs have their instruction, which no correction follows."""
+    target = TARGETS["i8mm"] if cpu == "generic" else CPUS[cpu]
+    loop = main_loop(assembly_of(named(signs), target))
+    wanted = "usmmla" if signs[0] != signs[1] else "smmla" if signs[0] == "int8" else "ummla"
+    assert {x.split()[0] for x in loop.multiplies} == {wanted} and len(loop.multiplies) == 32
+    assert not loop.spills and not loop.named("eor")
+    assert len(loop.named("zip[12]|mov|ldp|ldr")) <= 24, "a vector of each row, parted in two, and eight of columns"
+
+
 def test_mixed_signs_are_not_corrected_where_an_instruction_takes_them() -> None:
-    for name in ("u8 x i8", "i8 x u8"):
-        loop = main_loop(assembly_of(name, CPUS["neoverse-v1"]))
-        assert {x.split()[0] for x in loop.multiplies} <= {"usdot", "sudot"} and len(loop.multiplies) == 40
-        assert not loop.spills and not loop.named("eor")
+    """In sums along memory, and in SVE's registers."""
+    sizes = "32, 6, 256, a, 0, 256, b, 0, 256, c, 0, 6, 1, False"
+    for left, right in (("int8", "uint8"), ("uint8", "int8")):
+        params = (Param("a", left, 1), Param("b", right, 1), Param("c", "int32", 1))
+        for target, wanted in (("i8mm", "usdot"), ("dotprod", "udot" if right == "uint8" else "sdot"), ("sve512", "usdot")):
+            source = f"def kernel(begin, end, a, b, c):\n    gemm_dots({sizes})\n"
+            loop = main_loop(kernel_assembly(source, KernelSignature(params), TARGETS[target]))
+            assert {x.split()[0] for x in loop.multiplies} == {wanted}
+            assert bool(loop.named("eor")) is (target == "dotprod")
 
 
 @pytest.mark.parametrize("signs", SIGNS)
@@ -80,7 +102,7 @@ def test_mixed_signs_are_not_corrected_where_an_instruction_takes_them() -> None
 def test_bytes_are_multiplied_to_16_bits_where_there_are_no_dot_products(cpu: str, signs: tuple[str, str]) -> None:
     """All were widened to 32 bits: 69 of 322 instructions of the loop moved sums to the stack and back."""
     target = TARGETS["neon"] if cpu == "generic" else CPUS[cpu]
-    loop = main_loop(assembly_of(" x ".join(kind.replace("uint", "u").replace("int", "i") for kind in signs), target))
+    loop = main_loop(assembly_of(named(signs), target))
     s = "s" if signs[1] == "int8" else "u"
     rows = 5 if signs[0] == signs[1] else 4
     sums = 4 * rows + (4 if rows == 4 else 0)
@@ -108,17 +130,18 @@ def test_registers_of_sve_are_as_long_as_is_said() -> None:
 
 
 def test_plans_know_what_a_target_sums_at_once() -> None:
-    """Ten rows of two vectors lie in registers; with four products for each lane a product of bytes costs less than half."""
+    """Ten rows of two vectors lie in registers, or eight; with more products for each lane a product of bytes costs less."""
     module = hlo.parse(dot(160, 96, 512, ("i8", "i8", "i32")))
     seconds = {}
-    for name in ("neon", "dotprod"):
+    chosen = {"neon": (1, "gemm_bytes", 10), "dotprod": (4, "gemm_bytes", 10), "i8mm": (8, "gemm_mmla", 8)}
+    for name, (products, routine, rows) in chosen.items():
         machine = machine_for(TARGETS[name], Machine(cores=1))
-        assert machine.byte_products == (4 if name == "dotprod" else 1) and machine.vector_bytes == 16
+        assert machine.byte_products == products and machine.vector_bytes == 16
         made = tiling.plan(module, machine=machine, supports=supports)
         (c,) = [s for f in made.fusions for p in f.schedule.phases for s in p.all_steps if isinstance(s, Contract)]
-        assert c.kernel.routine == "gemm_bytes" and (c.rows, c.columns) == (10, 8)
+        assert c.kernel.routine == routine and (c.rows, c.columns) == (rows, 8)
         seconds[name] = made.fusions[-1].estimate.seconds
-    assert seconds["dotprod"] < seconds["neon"] / 2
+    assert seconds["i8mm"] < 0.8 * seconds["dotprod"] < 0.4 * seconds["neon"]
 
 
 # ------------------------------------------------------------------ results
@@ -148,24 +171,27 @@ def test_sums_of_bytes_are_exact(signs: tuple[str, str], target: str, known: boo
     """Rests of rows, of columns and of steps; each factor at its ends, where 16 bits do not hold a sum of two products."""
     rng = np.random.default_rng(7)
     t, panel = TARGETS[target], 2 * TARGETS[target].lanes(4)
-    kinds = (("a", signs[0]), ("b", signs[1]), ("columns", signs[1]), ("sizes", "int64"), ("c", "int32"))
-    signature = KernelSignature(tuple(Param(*x, 1) for x in kinds))
-    for m, n, k in ((23, 21, 76), (3, 8, 4)) if known else ((23, 21, 76),):
+    names = (*zip(("a", "b", "b8", "columns"), (signs[0], *[signs[1]] * 3), strict=True), ("sizes", "int64"), ("c", "int32"))
+    signature = KernelSignature(tuple(Param(*x, 1) for x in names))
+    for m, n, k in ((23, 21, 88), (3, 8, 8)) if known else ((23, 21, 88),):
         a, b = _bytes(signs[0], (m, k), rng), _bytes(signs[1], (k, n), rng)
         a[0], b[:, 0] = np.iinfo(signs[0]).min, np.iinfo(signs[1]).min
         a[1], b[:, 1] = np.iinfo(signs[0]).max, np.iinfo(signs[1]).max
         sizes = f"{m}, {n}, {k}" if known else "sizes[0], sizes[1], sizes[2]"
+        odd = f"{m}, {n}, {k - 4}" if known else "sizes[0], sizes[1], sizes[3]"  # steps of four
         row = n + 2
         source = (
-            "def kernel(begin, end, a, b, columns, sizes, c):\n"
-            f"    gemm_bytes({sizes}, a, 0, {k}, b, 0, {panel * k}, c, 1, {row}, {panel})\n"
+            "def kernel(begin, end, a, b, b8, columns, sizes, c):\n"
+            f"    gemm_bytes({odd}, a, 0, {k}, b, 0, {panel * k}, c, 1, {row}, {panel})\n"
             f"    gemm_dots({sizes}, a, 0, {k}, columns, 0, {k}, c, {1 + m * row}, {row}, 1, False)\n"
+            f"    gemm_mmla({sizes}, a, 0, {k}, b8, 0, {panel * k}, c, {1 + 2 * m * row}, {row}, {panel})\n"
         )
-        c = np.full(1 + 2 * m * row, 5, np.int32)
-        arrays = [a, _panels(b, panel, 4), np.ascontiguousarray(b.T), np.array([m, n, k]), c]
+        c = np.full(1 + 3 * m * row, 5, np.int32)
+        arrays = [a, _panels(b, panel, 4), _panels(b, panel, 8), np.ascontiguousarray(b.T), np.array([m, n, k, k - 4]), c]
         found = run(source, signature, t, arrays, tmp_path, emulated(target))
         expected = c.copy()
-        expected[1:].reshape(2, m, row)[:, :, :n] = a.astype(np.int32) @ b.astype(np.int32)
+        expected[1:].reshape(3, m, row)[:, :, :n] = a.astype(np.int32) @ b.astype(np.int32)
+        expected[1 : 1 + m * row].reshape(m, row)[:, :n] -= a[:, -4:].astype(np.int32) @ b[-4:].astype(np.int32)
         np.testing.assert_array_equal(found, expected)
 
 
