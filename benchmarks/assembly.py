@@ -104,7 +104,7 @@ def main_loop(text: str) -> Loop:
     ('fmla v0.4s, v1.4s, v2.4s', 'b.ne .LBB0_1')
     """
     found: list[Loop] = []
-    label, inside = "", []
+    label, inside = "", list[str]()
     for line in text.splitlines():
         words = line.split("//")[0].split()
         if not words or (words[0].startswith(".") and not words[0].endswith(":")):

@@ -39,7 +39,7 @@ NAMED_TARGETS = {
 
 @dataclass(frozen=True)
 class ByteDot:
-    """An instruction that adds four products of two bytes to each lane of 32 bits: which of its factors have signs, its LLVM name.
+    """An instruction that adds products of two bytes to lanes of 32 bits: which of its factors have signs, its LLVM name.
 
     >>> Target.named("avx512vnni").byte_dots[0].intrinsic(16)
     'llvm.x86.avx512.vpdpbusd.512'
@@ -149,8 +149,8 @@ class Target:
 
     @property
     def byte_products(self) -> int:
-        """Products of two bytes that an instruction sums in each lane of 32 bits: 8 where it multiplies matrices (`byte_matrices`),
-        4 where it multiplies vectors (`byte_dots`), else 1.
+        """Products of two bytes that an instruction sums in each lane of 32 bits: 8 of matrices (`byte_matrices`), 4 of vectors
+        (`byte_dots`), else 1.
 
         >>> Target.named("avx512").byte_products, Target.from_features("x86_64", "alderlake", "+avx2,+avxvnni").byte_products
         (1, 4)
@@ -199,7 +199,8 @@ class Target:
         x86 = triple.startswith(("x86_64", "i386", "i686"))
         wide = {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= have
         if sve_bytes and ("sve" not in have or sve_bytes not in (16, 32, 64, 128, 256)):
-            raise ValueError(f"sve_bytes: expected 16, 32, 64, 128 or 256 and a target with +sve, found {sve_bytes} and {features}")
+            expected = "16, 32, 64, 128 or 256 and a target with +sve"
+            raise ValueError(f"sve_bytes: expected {expected}, found {sve_bytes} and {features}")
         vector_bytes = sve_bytes or (64 if wide else 32 if "avx2" in have else 16)
         registers = 32 if wide or not x86 else 16
         return Target(triple, cpu, features, vector_bytes, registers, not x86 or "fma" in have, not x86 or "f16c" in have)

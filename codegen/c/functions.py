@@ -442,8 +442,8 @@ class _Function:
 
 
     def dot(self, name: str, sums: Any, factors: Any) -> str:
-        """The function of an instruction of Arm's that adds products of bytes: the instruction where the compiler may use it, else
-        what it computes. Of matrices a lane is one of two rows by one of two columns, of eight bytes each."""
+        """The function of an instruction of Arm's that adds products of bytes: the instruction where the compiler may use it,
+        else what it computes. Of matrices a lane is one of two rows by one of two columns, of eight bytes each."""
         total, given = self.types.of(sums), self.types.of(factors)
         feature, first, second = _DOTS[name]
         types = ", ".join(f"({t}8x16_t){x}" for t, x in ((first, "a"), (second, "b")))

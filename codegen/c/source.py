@@ -114,8 +114,8 @@ def c_source(kernel: Kernel, target: Target | None = None) -> str | Declined:
 def _in_c(target: Target) -> Target:
     """The target without the instructions that C has no operation for.
 
-    Numbers of 16 bits are converted, and bytes multiplied and added but by Arm's dot products, by integer arithmetic: it gives the
-    same bits.
+    Numbers of 16 bits are converted, and bytes multiplied and added but by `ARM_INSTRUCTIONS`, by integer arithmetic: it gives
+    the same bits.
     """
     features = ",".join(f for f in target.features.split(",") if f[1:] in INSTRUCTIONS | ARM_INSTRUCTIONS)
     return replace(target, features=features, has_f16=False, vector_bytes=16 if target.sve_bytes else target.vector_bytes)

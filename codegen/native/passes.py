@@ -16,8 +16,8 @@ from codegen.native import loop_marks
 from codegen.target import Target
 
 __all__ = [
-    "STRAIGHT", "UNROLL", "WRITTEN_OUT", "data_layout", "initialise", "is_made_by_llvm", "llvm_target", "of_its_context", "of_this_thread", "optimise",
-    "optimise_marked", "parsed", "parsed_for", "run_named", "run_pipeline", "target_machine",
+    "STRAIGHT", "UNROLL", "WRITTEN_OUT", "data_layout", "initialise", "is_made_by_llvm", "llvm_target", "of_its_context",
+    "of_this_thread", "optimise", "optimise_marked", "parsed", "parsed_for", "run_named", "run_pipeline", "target_machine",
 ]  # fmt: skip
 
 

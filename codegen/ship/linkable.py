@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding as llvm
-
 from codegen.forks import compiling
 from codegen.native import lower, passes
 from codegen.target import Target

@@ -17,8 +17,9 @@ from tests.emulated import COMPILER, EMULATOR, needs_emulator
 from tests.ship.test_c_library import PROGRAM, close, results_of, run
 
 # Products of bytes of all signs and one of floats, with rests of rows, columns and steps.
-PRODUCTS = """func.func @main(%a: tensor<37x70xi8>, %b: tensor<70x45xi8>, %u: tensor<70x45xui8>, %x: tensor<37x70xf32>, %w: tensor<70x45xf32>)
-    -> (tensor<37x45xi32>, tensor<37x45xi32>, tensor<37x45xf32>) {
+PRODUCTS = """func.func @main(
+    %a: tensor<37x70xi8>, %b: tensor<70x45xi8>, %u: tensor<70x45xui8>, %x: tensor<37x70xf32>, %w: tensor<70x45xf32>
+  ) -> (tensor<37x45xi32>, tensor<37x45xi32>, tensor<37x45xf32>) {
   %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<37x70xi8>, tensor<70x45xi8>) -> tensor<37x45xi32>
   %1 = stablehlo.dot_general %a, %u, contracting_dims = [1] x [0] : (tensor<37x70xi8>, tensor<70x45xui8>) -> tensor<37x45xi32>
   %t = stablehlo.tanh %x : tensor<37x70xf32>

@@ -364,11 +364,12 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
                         new[height * count + j] = dots.sums(Value(b, new[height * count + j]), row_of_b[j]).v
             return new
 
+        def turn(first: Any, steps: int, t: Any, sums: list[Any]) -> list[Any]:
+            return step(steps, b.add(first, b.mul(t, _c(steps))), sums)
+
         sums: list[Any] = [constant(dots.total, 0)] * (count * (height + dots.corrected))
         for first, steps, turns in turns_of(b, quads, together):
-            sums = _counted_loop(
-                b, turns, sums, lambda t, acc, first=first, steps=steps: step(steps, b.add(first, b.mul(t, _c(steps))), acc)
-            )
+            sums = _counted_loop(b, turns, sums, partial(turn, first, steps))
         for i in range(height):
             for j in range(count):
                 total = Value(b, sums[i * count + j])

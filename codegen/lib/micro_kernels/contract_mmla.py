@@ -1,13 +1,14 @@
 """Contractions of bytes by Arm's matrix multiply (I8MM): C[M, N] = A[M, K] B[K, N] with sums of 32 bits (modulo 2**32).
 
-An instruction multiplies two rows of A by two columns of B, eight steps of k at once, and adds to a vector of four sums: twice the
-products of a dot product, of every pair of signs. B's panels have eight steps of a column side by side, so that 16 bytes are two
-columns. Rows of A are read as they lie, two at a time, and sums are put into rows before they are stored. Other targets compute
-what the instruction does, step by step.
+An instruction multiplies two rows of A by two columns of B, eight steps of k at once, and adds to a vector of four sums: twice
+the products of a dot product, of every pair of signs. B's panels have eight steps of a column side by side, so that 16 bytes
+are two columns. Rows of A are read as they lie, two at a time, and sums are put into rows before they are stored. Other targets
+compute what the instruction does, step by step.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,9 +86,7 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
 
         def step(together: int, group: Any, sums: list[Any]) -> list[Any]:
             at = [b.mul(b.add(group, _c(u)), _c(STEPS * panel)) for u in range(together)]
-            right = [
-                [load_vector(b, b_kind, b_base, b.add(x, _c(16 * j)), 16).v for j in range(2 * count)] for x in at
-            ]
+            right = [[load_vector(b, b_kind, b_base, b.add(x, _c(16 * j)), 16).v for j in range(2 * count)] for x in at]
             new = list(sums)
             for i in range(0, len(lines), 2):
                 pair = [load_vector(b, a_kind, x, b.mul(group, _c(STEPS)), STEPS * together).v for x in lines[i : i + 2]]
@@ -99,11 +98,12 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
                         new[place] = squares.product(new[place], left, right[u][j])
             return new
 
+        def turn(first: Any, together: int, t: Any, sums: list[Any]) -> list[Any]:
+            return step(together, b.add(first, b.mul(t, _c(together))), sums)
+
         sums: list[Any] = [constant(_QUADS, 0)] * (len(lines) * count)
         for first, together, turns in turns_of(b, groups, 2):
-            sums = _counted_loop(
-                b, turns, sums, lambda t, acc, f=first, s=together: step(s, b.add(f, b.mul(t, _c(s))), acc)
-            )
+            sums = _counted_loop(b, turns, sums, partial(turn, first, together))
         for i in range(0, len(lines), 2):
             for j in range(count):
                 made = squares.rows(*sums[i * count + 2 * j : i * count + 2 * j + 2])

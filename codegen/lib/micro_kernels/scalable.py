@@ -20,7 +20,7 @@ SEGMENT = 16
 """An SVE register has one of these, or several: what lanes are counted in where its length is unknown."""
 
 
-class ScalableVector(ir.Type):
+class ScalableVector(ir.Type):  # type: ignore[misc]
     """LLVM's type of a whole SVE register of unknown length, which llvmlite has no class for.
 
     >>> str(ScalableVector(ir.IntType(8)))

@@ -20,6 +20,7 @@ from codegen.supports import supports
 from codegen.target import Target
 from tests.codegen.contract.test_contractions import dot
 from tests.emulated import needs_emulator, run
+from tests.pairs import fast_cover
 from tiling.loops.ir import Contract
 from tiling.machine import Machine
 
@@ -164,9 +165,7 @@ def _panels(right: np.ndarray, panel: int, together: int) -> np.ndarray:
 
 
 @needs_emulator
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("signs", SIGNS)
+@pytest.mark.parametrize(("signs", "target", "known"), fast_cover(itertools.product(SIGNS, TARGETS, (True, False))))
 def test_sums_of_bytes_are_exact(signs: tuple[str, str], target: str, known: bool, tmp_path: Path) -> None:
     """Rests of rows, of columns and of steps; each factor at its ends, where 16 bits do not hold a sum of two products."""
     rng = np.random.default_rng(7)
@@ -207,8 +206,8 @@ def test_sums_of_floats(target: str, kind: str, tmp_path: Path) -> None:
     for known, whole in ((True, False), (False, True)):
         a, b = (rng.integers(-4, 5, s) if whole else rng.standard_normal(s) for s in ((m, k), (k, n)))
         a, b = a.astype(dtype), b.astype(dtype)
-        sizes = (m, n, k) if known else ("sizes[0]", "sizes[1]", "sizes[2]")
-        call = f"gemm_block({sizes[0]}, {sizes[1]}, {sizes[2]}, a, 0, {k}, 1, b, 0, {panel * k}, {panel}, c, 0, {n}, False, {panel})"
+        sizes = f"{m}, {n}, {k}" if known else "sizes[0], sizes[1], sizes[2]"
+        call = f"gemm_block({sizes}, a, 0, {k}, 1, b, 0, {panel * k}, {panel}, c, 0, {n}, False, {panel})"
         kinds = (("a", kind), ("b", kind), ("sizes", "int64"), ("c", kind))
         signature = KernelSignature(tuple(Param(*x, 1) for x in kinds))
         arrays = [a, _panels(b, panel, 1), np.array([m, n, k]), np.full((m, n), 5, dtype)]
