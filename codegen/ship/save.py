@@ -30,10 +30,12 @@ __all__ = ["linked", "plan_for", "save"]
 
 
 def plan_for(made: Plan, target: FileTarget) -> Plan:
-    """The plan of the same program for a target: the one that there is, where it was made for such vectors."""
+    """The plan of the same program for a target: the one that there is, where it was made for such vectors, and on Arm for such
+    products of bytes: a product of matrices is none for a CPU without the instruction."""
     machine = made.machine
     own = target.target
-    if (machine.vector_bytes, machine.vector_registers) == (own.vector_bytes, own.vector_registers):
+    fits = (machine.vector_bytes, machine.vector_registers) == (own.vector_bytes, own.vector_registers)
+    if fits and (not own.is_arm or machine.byte_products == own.byte_products):
         return made
     return plan(made.module, made.program.name, machine_for(own, machine), supports)
 

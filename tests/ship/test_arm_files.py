@@ -10,8 +10,11 @@ import pytest
 
 import codegen
 import hlo
+import tiling
 from codegen.c.compile import flags
+from codegen.remembered.machine import machine_for
 from codegen.ship.library import c_sources, shared_library
+from codegen.ship.save import plan_for
 from codegen.ship.targets import file_target
 from tests.emulated import COMPILER, EMULATOR, needs_emulator
 from tests.ship.test_c_library import PROGRAM, close, results_of, run
@@ -63,6 +66,14 @@ def test_c_uses_products_of_bytes_where_the_compiler_may(is_told: bool, target: 
     found = instructions(tmp_path / "main")
     assert found <= DOTS[target] and bool(found) is is_told
     close(results_of(executable, [EMULATOR, "./main"], tmp_path), executable)
+
+
+def test_a_plan_is_made_again_for_other_products_of_bytes() -> None:
+    """All have NEON's vectors: a plan with products of matrices was taken for CPUs without them."""
+    made = tiling.plan(hlo.parse(PRODUCTS), machine=machine_for(file_target("aarch64-i8mm").target, tiling.Machine()))
+    for name, products in (("aarch64", 1), ("aarch64-dotprod", 4), ("aarch64-i8mm", 8)):
+        plan = plan_for(made, file_target(name))
+        assert plan.machine.byte_products == products and (plan is made) is (products == 8)
 
 
 def test_names_of_arm_targets() -> None:
