@@ -451,7 +451,7 @@ class _Function:
         squares = name.endswith("mmla")
         verb = f"{'us' if first != second else ''}{'mmla' if squares else 'dot'}"
         intrinsic = f"v{verb}q_{'u' if kind[0] == 'u' else 's'}32"
-        at = ("k / 8", "k / 16 * 8 + k % 8", "k / 8 % 2 * 8 + k % 8", 32) if squares else ("k / 4", "k", "k", 16)
+        at = ("k / 8", "k / 16 * 8 + k % 8", "k % 16", 32) if squares else ("k / 4", "k", "k", 16)
         head = f"static inline {total} tw_{name}({total} c, {given} a, {given} b) {{"
         self.types.definitions.setdefault(f"tw_{name}", f"""#ifdef {feature}
 #include <arm_neon.h>

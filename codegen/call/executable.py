@@ -298,7 +298,7 @@ class Executable:
     def save(self, path: str | os.PathLike[str], targets: Sequence[str] = ()) -> None:
         """Writes the compiled program as a file, which `tilewright.load` runs with NumPy and the standard library alone.
 
-        `targets` are the CPUs that it is for: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64 and more; the best one is
+        `targets` are the CPUs that it is for: host (default), x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64; the best one is
         chosen where it is loaded. Raises `codegen.ship.errors.ExportError` for a program with a step that is no kernel, and where
         no linker is found.
         """

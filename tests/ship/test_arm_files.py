@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from codegen.remembered.machine import machine_for
 from codegen.ship.library import c_sources, shared_library
 from codegen.ship.save import plan_for
 from codegen.ship.targets import file_target
+from codegen.target import Target
 from tests.emulated import COMPILER, EMULATOR, needs_emulator
+from tests.ship.shipping import PROGRAMS
 from tests.ship.test_c_library import PROGRAM, close, results_of, run
 
 # Products of bytes of all signs and one of floats, with rests of rows, columns and steps.
@@ -49,6 +52,26 @@ def test_a_library_runs_on_the_cpu_that_it_is_for(target: str, tmp_path: Path) -
     (tmp_path / "main.c").write_text(PROGRAM)
     run([COMPILER, "main.c", "-o", "main", "-L.", "-lmodel", "-pthread", "-Wl,-rpath,$ORIGIN"], tmp_path)
     emulator = [EMULATOR, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}"]
+    close(results_of(executable, [*emulator, "./main"], tmp_path), executable)
+
+
+@needs_emulator
+@pytest.mark.slow
+@pytest.mark.parametrize("vectors", ["neon", "sve512"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_run_on_arm(name: str, vectors: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SVE's registers, which no target of files has, all that kernels do with vectors of known length goes through them."""
+    chosen = file_target("aarch64-i8mm")
+    if vectors == "sve512":
+        sve = Target.from_features(chosen.target.triple, "generic", "+neon,+sve", sve_bytes=64)
+        chosen = replace(chosen, target=sve)
+    monkeypatch.setattr("codegen.ship.library.file_target", lambda _: chosen)
+    executable = codegen.compile(hlo.load(PROGRAMS[name]))
+    shared_library(executable, tmp_path / "libmodel.so", "aarch64", compiler=[str(COMPILER)])
+    (tmp_path / "main.c").write_text(PROGRAM)
+    run([COMPILER, "-DTURNS=1", "main.c", "-o", "main", "-L.", "-lmodel", "-pthread"], tmp_path)
+    cpu = "max,sve512=on" if vectors == "sve512" else "max,sve=off"
+    emulator = [EMULATOR, "-cpu", cpu, "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={tmp_path}"]
     close(results_of(executable, [*emulator, "./main"], tmp_path), executable)
 
 
