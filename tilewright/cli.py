@@ -137,7 +137,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--kind", choices=("program", "shared", "c"), default="program",
                    help="a file for tilewright.load (default), a shared library for C, or C sources")  # fmt: skip
     c.add_argument("--target", action="append", default=[], dest="targets", metavar="CPU",
-                   help="host (default), x86-64[-v2|-v3|-v4] or aarch64[-dotprod|-i8mm]; several times for a program")  # fmt: skip
+                   help="host (default), x86-64[-v2|-v3|-v4] or aarch64[-dotprod|-i8mm]; several for a program")  # fmt: skip
     c.add_argument("--header", action="store_true", help="with --kind shared: also the header, beside the library")
     c.add_argument("--also", action="append", default=[], metavar="FILE",
                    help="the same program for other shapes, into the same file; may be given several times")  # fmt: skip

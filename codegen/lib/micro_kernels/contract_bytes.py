@@ -190,7 +190,7 @@ def _by_lanes() -> bool:
 
 
 def pair_instruction(lanes: int) -> str | None:
-    """The same for two products of 16 bits."""
+    """LLVM's name of what sums two products of 16 bits in each of so many lanes, where the target has it."""
     names = {4: ("sse2", "sse2.pmadd.wd"), 8: ("avx2", "avx2.pmadd.wd"), 16: ("avx512bw", "avx512.pmaddw.d.512")}
     feature, name = names.get(lanes, ("", ""))
     return f"llvm.x86.{name}" if name and f"+{feature}" in current_target().features.split(",") else None
