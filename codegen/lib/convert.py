@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from codegen.lib.emit import F16, F32, I16, I32, Value, code_of, element_type, intrinsic_function, like, select, suffix, with_code
+from codegen.lib.emit import (
+    F16, F32, I16, I32, Value, code_of, element_type, fabs, intrinsic_function, like, select, suffix, with_code,
+)  # fmt: skip
 from codegen.target import current_target
 
 
@@ -93,6 +95,13 @@ def float_to_int(x: Value, bits: int, signed: bool) -> Value:
     target = like(x.type, ir.IntType(bits))
     name = f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(target)}.{suffix(x.type)}"
     return x.wrap(x.b.call(intrinsic_function(x.b.module, name, target, [x.type]), [x.v]))
+
+
+def magnitude(x: Value) -> Value:
+    """|x|, which knows its bits in a type of 16 bits where x does."""
+    known = ((name, code_of(x, name)) for name in ("float16", "bfloat16"))
+    name, code = next(((name, code) for name, code in known if code is not None), ("", None))
+    return fabs(x) if code is None else with_code(fabs(x), name, code & 0x7FFF)
 
 
 def int_width(x: Value) -> int:

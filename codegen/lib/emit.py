@@ -110,6 +110,23 @@ def code_of(x: Value, name: str) -> Value | None:
     return x.wrap(code) if known == name else None
 
 
+def with_bounds(extreme: Value, name: str, bounds: Sequence[Value]) -> Value:
+    """An extreme of numbers of a narrow type, which knows the bounds of their bits that it was made of."""
+    extreme.v.bounds = name, [x.v for x in bounds]
+    return extreme
+
+
+def bounds_of(x: Value, name: str) -> tuple[Value, ...] | None:
+    """The bounds of bits that an extreme of a narrow type was made of; None for any other number."""
+    known, bounds = getattr(x.v, "bounds", ("", ()))
+    return tuple(map(x.wrap, bounds)) if known == name else None
+
+
+def has_representation(value: Any) -> bool:
+    """Whether an LLVM value knows its bits in a narrow type, or bounds of them."""
+    return hasattr(value, "code") or hasattr(value, "bounds")
+
+
 @contextlib.contextmanager
 def counted(b: Any, count: Any) -> Iterator[Any]:
     """The code that the block writes, for each index in [0, count), an int64."""
@@ -238,6 +255,10 @@ class Value:
     def ult(self, o: Value | float) -> Value:
         """Unsigned <."""
         return self.wrap(self.b.icmp_unsigned("<", self.v, self.raw(o)))
+
+    def ugt(self, o: Value | float) -> Value:
+        """Unsigned >."""
+        return self.wrap(self.b.icmp_unsigned(">", self.v, self.raw(o)))
 
     def is_nan(self) -> Value:
         """self != self."""

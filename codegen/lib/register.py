@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from codegen.kernel import types
 from codegen.kernel.types import Signature, Type, signature
-from codegen.lib.emit import F32, F64, I1, I8, Value, packed
+from codegen.lib.emit import F32, F64, I1, I8, Value, constant, packed
 
 __all__ = ["CONTEXT", "RULES", "Context", "Emitter", "PointerType", "Rule", "define", "kind_of", "register"]
 
@@ -83,6 +83,8 @@ class Context:
                 return (b.sitofp if kind.signed else b.uitofp)(value, to)
         elif isinstance(kind, types.Float):
             if isinstance(wanted, types.Float):
+                if isinstance(value, ir.Constant):
+                    return constant(to, value.constant)
                 return (b.fpext if kind.bitwidth < wanted.bitwidth else b.fptrunc)(value, to)
             if isinstance(wanted, types.Integer):
                 return (b.fptosi if wanted.signed else b.fptoui)(value, to)

@@ -17,6 +17,7 @@ import numpy as np
 from codegen.kernel import types
 from codegen.lib import math_erf, math_exp, math_special, math_trig
 from codegen.lib.complexes import COMPLEX
+from codegen.lib.convert import magnitude
 from codegen.lib.convert import round_bf16 as _round_bf16
 from codegen.lib.convert import round_bf16_result as _round_bf16_result
 from codegen.lib.convert import round_f16 as _round_f16
@@ -296,7 +297,7 @@ define(power, 2, _with_complex("power", {"f": lambda k, x, y: math_exp.power(x, 
 define(
     absolute,
     1,
-    _with_complex("absolute", {"f": lambda k, x: fabs(x), "i": lambda k, x: choose(x < 0, -x, x), "u": lambda k, x: x}),
+    _with_complex("absolute", {"f": lambda k, x: magnitude(x), "i": lambda k, x: choose(x < 0, -x, x), "u": lambda k, x: x}),
     result=lambda kind: getattr(kind, "underlying_float", kind),
 )
 define(sign, 1, _with_complex("sign", {"f": _sign_float, "i": _sign_int, "u": lambda k, x: choose(x.eq(0), x, x.const(1))}))

@@ -34,6 +34,7 @@ from codegen.kernel.typed import (
     typed,
 )
 from codegen.lib.operators import rule_of, signature_of
+from codegen.lib.emit import has_representation
 from codegen.lib.register import CONTEXT
 from codegen.native.loop_marks import LINE_BYTES, LINES, SCALAR, loops_of_lines, loops_that_look_up, marks, with_nodes
 from codegen.target import current_target
@@ -81,6 +82,7 @@ class _Walk:
         self.frame = ir.IRBuilder(builder.block)
         self.epilogue = epilogue
         self.places: dict[str, Any] = {}  # of the variables, in the frame
+        self.kept: dict[str, tuple[Any, Any]] = {}  # of those with a representation: block and value, which knows it
         self.marks = loop_marks  # of loops
         self.marked = 0  # loops
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
@@ -179,6 +181,14 @@ class _Walk:
             place = self.places[name] = self.room(kind, name)
             self.frame.store(kind(None), place)
         self.builder.store(value, place)
+        self.kept.pop(name, None)
+        if has_representation(value):
+            self.kept[name] = self.builder.block, value
+
+    def variable(self, e: Variable) -> Any:
+        """A variable's value: the very one that it was given where that is in the same block, else what its place holds."""
+        block, value = self.kept.get(e.name, (None, None))
+        return value if block is self.builder.block else self.builder.load(self.places[e.name])
 
     # ------------------------------------------------------------ expressions
 
@@ -245,5 +255,5 @@ _EXPRESSIONS: dict[type, Callable[[_Walk, Any], Any]] = {
     Constant: lambda walk, e: ir.Constant(CONTEXT.get_value_type(types.unliteral(e.kind)), e.value),
     First: lambda walk, e: walk.chain(map(walk.value, e.operands), len(e.operands), e.stop),
     Argument: lambda walk, e: walk.given[e.name],
-    Variable: lambda walk, e: walk.builder.load(walk.places[e.name]),
+    Variable: _Walk.variable,
 }  # fmt: skip

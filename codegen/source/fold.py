@@ -13,11 +13,11 @@ from codegen.source.scalars import SCALAR_CODE, constant_source, convert_source,
 from hlo.errors import Declined
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, SumOfProducts
-from hlo.types import ElementType, element_type
+from hlo.types import ElementType
 from tiling.elements.folds import combined_function
 from tiling.elements.monoids import is_rounded_each_step
 from tiling.elements.scalar_functions import Neutral, scalar_function
-from tiling.loops.element_ir import Node, Scalar
+from tiling.loops.element_ir import Load, Node, Scalar
 from tiling.loops.ir import FoldStep
 
 __all__ = ["FoldSource", "body_lines", "fold_source"]
@@ -51,10 +51,6 @@ def _same(accumulators: Sequence[str]) -> list[str]:
     return list(accumulators)
 
 
-BOUNDS = (("reduce_maximum", "signed_bits"), ("reduce_maximum", "unsigned_bits"), ("reduce_minimum", "unsigned_bits"))
-"""What of all elements' bits tells their maximum and their minimum: see `codegen.lib.scalar_bits.maximum_of_bounds`."""
-
-
 def fold_source(
     f: FoldStep, in_registers: bool = False, is_long: bool = False, excess: bool = False
 ) -> FoldSource | Declined:
@@ -76,10 +72,10 @@ def fold_source(
         element = body.arguments[0].tensor.element
         is_float = isinstance(element, ElementType) and element.is_float
         if is_float and in_registers and is_long and code.order_key:
-            return _bounded(simple, neutral)
+            return _bounded(simple, neutral, _half(element) if isinstance(f.nodes[0], Load) else "")
         if is_float and in_registers and code.order_key:
             return _ordered(code.fold, code.order_key, neutral)
-        word = f"float16_{simple}" if code.order_key and element == element_type("f16") else code.fold
+        word = f"{_half(element)}_{simple}" if code.order_key and _half(element) else code.fold
 
         def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
             return [f"{accumulators[0]} = {word}({accumulators[0]}, {values[0]})"]
@@ -109,35 +105,43 @@ def _ordered(word: str, key: str, neutral: float | None) -> FoldSource:
     return FoldSource(combine, finish, neutral=neutral, start=lambda value: (f"{key}({value})",))
 
 
-def _bounded(name: str, neutral: float | None) -> FoldSource:
+def _bounded(name: str, neutral: float | None, half: str) -> FoldSource:
     """A maximum or minimum of floats by three bounds of their bits: one instruction each, none waits for another.
 
     max = the largest signed integer where one is >= 0, else the least unsigned one; a NaN where a bound lies beyond infinity's.
-    Given what each of the first two bounds reads, those alone are updated (`codegen.source.nest`).
+    Given what each of the first two bounds reads, those alone are updated (`codegen.source.nest`). `half` names the type of 16
+    bits whose elements are read, if it is one: their own bits are twice as many in a vector as those of f32.
     """
+    signed, unsigned = (f"bits_to_int16(bits_of_{half}({{}}))", f"bits_of_{half}({{}})") if half else ("signed_bits({})", "unsigned_bits({})")
+    bounds = (("reduce_maximum", signed), ("reduce_maximum", unsigned), ("reduce_minimum", unsigned))
 
     def update(accumulators: Sequence[str], values: Sequence[str], bounds: Sequence[tuple[str, str]]) -> list[str]:
-        return [f"{a} = {word}({a}, {bits}({v}))" for a, v, (word, bits) in zip(accumulators, values, bounds, strict=True)]
+        return [f"{a} = {word}({a}, {bits.format(v)})" for a, v, (word, bits) in zip(accumulators, values, bounds, strict=True)]
 
     def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
         if len(values) == 2:
-            return update(accumulators[:2], values, BOUNDS[:2])
+            return update(accumulators[:2], values, bounds[:2])
         v = fresh()
-        return [f"{v} = {values[0]}", *update(accumulators, [v] * len(BOUNDS), BOUNDS)]
+        return [f"{v} = {values[0]}", *update(accumulators, [v] * len(bounds), bounds)]
 
     def unsure(accumulators: Sequence[str]) -> str:
         return f"{accumulators[0]} < 0" if name == "maximum" else f"not has_sign({accumulators[1]})"
 
     def look_again(accumulators: Sequence[str], value: str) -> list[str]:
-        return update(accumulators[2:], [value], BOUNDS[2:])
+        return update(accumulators[2:], [value], bounds[2:])
 
     def finish(accumulators: Sequence[str]) -> list[str]:
-        return [f"{name}_of_bounds({', '.join(accumulators)})"]
+        return [f"{half}{'_' if half else ''}{name}_of_bounds({', '.join(accumulators)})"]
 
     def start(value: str) -> list[str]:
-        return [f"{bits}({value})" for _, bits in BOUNDS]
+        return [bits.format(value) for _, bits in bounds]
 
-    return FoldSource(combine, finish, neutral=neutral, start=start, parts=len(BOUNDS), unsure=unsure, look_again=look_again)
+    return FoldSource(combine, finish, neutral=neutral, start=start, parts=len(bounds), unsure=unsure, look_again=look_again)
+
+
+def _half(element: ElementType) -> str:
+    """The name of a float of 16 bits in NumPy's words, and none of any other type."""
+    return element.dtype.name if element.is_float and element.bits == 16 else ""
 
 
 def body_lines(

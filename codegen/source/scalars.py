@@ -117,9 +117,16 @@ def _form(form: str, **others: str) -> ScalarRule:
     return rule
 
 
+def _extreme(name: str) -> ScalarRule:
+    """A maximum or minimum; numbers of 16 bits have one of their own, by their bits."""
+    own = {kind: f"{dtype}_{name}({{0}}, {{1}})" for kind, dtype in (("of_f16", "float16"), ("of_bf16", "bfloat16"))}
+    return _form(f"{name}({{0}}, {{1}})", **own)
+
+
 _KINDS: dict[str, Callable[[ElementType], bool]] = {
     "of_floats": lambda e: e.is_float,
-    "of_halves": lambda e: e.name == "f16",
+    "of_f16": lambda e: e.name == "f16",
+    "of_bf16": lambda e: e.name == "bf16",
     "of_narrow": lambda e: e.is_float and e.bits <= 16,
     "of_complex": lambda e: e.is_complex,
 }
@@ -250,13 +257,8 @@ SCALAR_CODE: dict[str, ScalarCode] = {
     "multiply": ScalarCode(_form("multiply({0}, {1})", of_floats="({0} * {1})"), fold="reduce_multiply"),
     "divide": ScalarCode(_form("divide({0}, {1})", of_floats="({0} / {1})")),
     "remainder": ScalarCode(_call("remainder"), frozenset({HALF}), of_complex=False),
-    # Halves are compared by their bits: of two widened ones LLVM makes an extreme of halves, which it does not vectorise.
-    "maximum": ScalarCode(
-        _form("maximum({0}, {1})", of_halves="float16_maximum({0}, {1})"), NARROW, fold="reduce_maximum", order_key="max_key"
-    ),
-    "minimum": ScalarCode(
-        _form("minimum({0}, {1})", of_halves="float16_minimum({0}, {1})"), NARROW, fold="reduce_minimum", order_key="min_key"
-    ),
+    "maximum": ScalarCode(_extreme("maximum"), NARROW, fold="reduce_maximum", order_key="max_key"),
+    "minimum": ScalarCode(_extreme("minimum"), NARROW, fold="reduce_minimum", order_key="min_key"),
     "clamp": ScalarCode(_call("clamp"), NARROW),
     "negate": ScalarCode(_form("negate({0})", of_floats="(-{0})"), frozenset({HALF})),
     "abs": ScalarCode(_call("absolute"), frozenset({BYTE, HALF})),
