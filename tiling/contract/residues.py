@@ -18,8 +18,8 @@ from hlo.access import Condition
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, simplify
 from tiling.contract.operands import in_place
-from tiling.contract.roles import ContractionContext
-from tiling.loops.affine import linear
+from tiling.contract.roles import ContractionContext, fills_better, share_of_lanes, whole_extent
+from tiling.loops.affine import address, linear
 from tiling.loops.domains.conditions import is_hole, settled, within
 from tiling.loops.domains.split_domain import Part, Rewriting, residue_class
 from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, constant, has_runtimes, node_variables
@@ -147,7 +147,9 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
     tag = c.names.stage(c.stage)
     around = [counted(f"w{k}_{tag}", n, c.ranges) for k, n in enumerate(sizes)]
     index = [simplify(start + x.variable, c.ranges) for start, x in zip(lows, around, strict=True)]
-    layout = row_major(element, list(zip(index, sizes, strict=True)), lows)
+    last = _dimension_of_columns(c, next(iter(reads)), first, source) if element.is_float else None
+    order = sorted(range(len(index)), key=lambda k: k == last)
+    layout = row_major(element, [(index[k], sizes[k]) for k in order], [lows[k] for k in order])
     layout = layout.with_rows_apart(c.machine.lanes(element.itemsize_bytes))
     tile = layout.buffer(c.names.scratch(c.stage.values[0], "window"), Scope.THREAD)
     if tile.size_bytes > c.machine.l2_bytes // 2:
@@ -155,8 +157,32 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
     inside_of = tuple(Condition(e, 0, n - 1) for e, n in zip(index, first.value.shape, strict=True))
     zero = Scalar(source.element.dtype.type(0), source.element)
     node = settled(Choose(inside_of, Load(first.value, tuple(index), first.buffer), zero), lambda x: within(x, c.ranges))
-    fill = stage_into(tile, layout, around, node)
-    return Residues(_reading(parts, side, lambda p: Load(reads[p].value, reads[p].index, tile)), (fill,), (tile,))
+    fill = stage_into(tile, layout, [around[k] for k in order], node)
+
+    def read(p: ContractionContext) -> Load:
+        return Load(reads[p].value, tuple(reads[p].index[k] for k in order), tile)
+
+    return Residues(_reading(parts, side, read), (fill,), (tile,))
+
+
+def _dimension_of_columns(c: ContractionContext, part: ContractionContext, read: Load, source: Buffer) -> int | None:
+    """The dimension of the windows' value that comes last in their copy, where another one does in memory; None where that is it.
+
+    A result's few channels, which are consecutive, leave vectors empty that the places of an image fill. These are the columns
+    then (`Roles`), and a copy along which they are consecutive is read in place by all residues: else each one turns its own.
+    """
+    value = c.stage.values[0]
+    lanes = c.machine.lanes(max(4, value.tensor.dtype.itemsize))
+    steps = dict(address(c.buffers[value], c.index, c.ranges).terms)
+    channels = [n for x, n in zip(c.loops, value.shape, strict=True) if steps.get(x.variable) == 1]
+    known = max((share_of_lanes(n, lanes) for n in channels), default=0.0)
+    found = {
+        k: whole_extent(part, d, x) for k, e in enumerate(read.index) for d, x in enumerate(part.loops)
+        if x.extent > 1 and dict(e.terms).get(x.variable) == 1
+    }  # fmt: skip
+    if any(source.strides[k] == 1 for k in found):
+        return None
+    return max((k for k, n in found.items() if fills_better(share_of_lanes(n, lanes), known)), default=None)
 
 
 def _reading(

@@ -24,7 +24,7 @@ from tiling.loops.stage import Stage
 from tiling.loops.variables import counted
 from tiling.machine import Machine
 
-__all__ = ["ContractionContext", "LoweredContraction", "Roles", "goes_on"]
+__all__ = ["ContractionContext", "LoweredContraction", "Roles", "fills_better", "goes_on", "share_of_lanes", "whole_extent"]
 
 DIRECT_ROW_BYTES = 2048  # a right operand with rows further apart than this is packed
 MANY_ROWS = 12  # from here on a loop of rows fills blocks of registers
@@ -145,7 +145,7 @@ class Roles:
             [x for x in self.loops if x.extent > 1 and x.variable in reads[k] and x.variable not in reads[1 - k]] for k in (0, 1)
         ]
         columns = [x for x in (*alone[0], *alone[1]) if self.out_steps[x.variable] == 1]
-        better = self._better_columns(alone, columns)
+        better = self._better_columns(alone, columns, one_row)
         if not columns and better is None:
             return False
         n = better or columns[0]
@@ -206,41 +206,49 @@ class Roles:
         self.out_steps[loop.variable] = 0
         return loop
 
-    def _better_columns(self, alone: Sequence[Sequence[Loop]], columns: Sequence[Loop]) -> Loop | None:
+    def _better_columns(self, alone: Sequence[Sequence[Loop]], columns: Sequence[Loop], one_row: bool) -> Loop | None:
         """The columns where the result is not consecutive along them, or along too few: its sums are put into place afterwards.
 
         By the result's whole shape, so that tiles make no difference; None where the result's own columns fill the vectors.
         """
-        lanes = self.c.machine.lanes(self.sums.itemsize_bytes)
+        c = self.c
+        lanes = c.machine.lanes(self.sums.itemsize_bytes)
 
         def filled(x: Loop) -> float:
-            n = self._whole_extent(x)
-            return n / (-(-n // lanes) * lanes)
+            return share_of_lanes(self._whole_extent(x), lanes)
 
-        def lies(x: Loop) -> tuple[bool, bool, int]:
-            """(consecutive in its factor, read in place, extent): the less it costs to lay out panels, the better.
+        def lies(x: Loop) -> tuple[bool, bool, bool, int, int]:
+            """(a residue's window in place, consecutive in its factor, read in place, extent, nearness in the result): the less it
+            costs to lay out panels, and to put sums into place, the better.
 
-            A residue's window is of this task: rows of it are read in place, and the other factor's panels are made once for all.
+            A residue's window is of this task. Where it is consecutive along several vectors it is a panel as it lies; else rows
+            of it are read in place, and the other factor's panels are made once for all. A task too large for a copy of its
+            windows has the columns of smaller ones.
             """
-            node = self.c.nodes[0 if x in alone[0] else 1]
-            if self.c.suffix and isinstance(node, Load) and self._buffer(node).scope is Scope.THREAD:
-                return False, False, 0
-            wanted = [x.variable, *(d.variable for d in self.c.depth)]
-            place = self._in_place(node, wanted)
-            return place is not None and place.steps[x.variable] == 1, place is not None, min(self._whole_extent(x), 4 * lanes)
+            node, extent = c.nodes[0 if x in alone[0] else 1], self._whole_extent(x)
+            place = self._in_place(node, [x.variable, *(d.variable for d in c.depth)])
+            is_consecutive = place is not None and place.steps[x.variable] == 1
+            near = -abs(self.out_steps[x.variable]) if c.suffix else 0
+            if c.suffix and isinstance(node, Load) and self._buffer(node).scope is Scope.THREAD:
+                return is_consecutive and extent >= 2 * lanes, is_consecutive, False, 0, near
+            return False, is_consecutive, place is not None, min(extent, 4 * lanes), near
 
-        if self.c.ends:
+        if c.ends:
             return None  # what a mask leaves out is left out in place
         known = max((filled(x) for x in columns), default=0.0)
-        others = [x for k in (0, 1) for x in alone[k] if x not in columns and alone[1 - k] and filled(x) > max(1.5 * known, 0.5)]
+        others = [
+            x for k in (0, 1) for x in alone[k]
+            if x not in columns and (alone[1 - k] or (one_row and c.suffix))
+            and (fills_better(filled(x), known) or (c.suffix and not columns and filled(x) == 0.5))
+        ]  # fmt: skip
         # Few columns of a result are better than turning a whole factor.
-        found = [x for x in others if known < 0.5 or lies(x)[0]]
+        found = [x for x in others if known < 0.5 or lies(x)[1]]
         return max(found, key=lies, default=None)
 
     def _whole_extent(self, loop: Loop) -> int:
-        """A loop's extent over the whole result, where it is not a part of a cut one."""
+        """A loop's extent over the whole result, where it is not a part of a cut one: a residue's over every so many of it."""
         found = self._dimensions(loop)
-        return self.value.shape[found[0]] if found else loop.extent
+        return whole_extent(self.c, found[0], loop) if found else loop.extent
 
     def _split(self) -> bool:
         """Cuts a loop that runs through groups (one factor reads its index divided) into groups and their members."""
@@ -374,6 +382,26 @@ class Roles:
         """The depth loops' place in a packed operand, counted in rows of k."""
         steps = self._row_major(1, block)
         return sum((steps[x.variable] * as_expr(x.variable) for x in self.depth_loops if x.extent > 1), as_expr(0))
+
+
+def whole_extent(c: ContractionContext, dimension: int, loop: Loop) -> int:
+    """How many elements of a dimension of the whole result all tasks' loops of this kind have."""
+    step = abs(dict(c.index[dimension].terms).get(loop.variable, 1))
+    return -(-c.stage.values[0].shape[dimension] // step)
+
+
+def share_of_lanes(extent: int, lanes: int) -> float:
+    """The share of the lanes of as many vectors as `extent` columns take that these fill.
+
+    >>> share_of_lanes(3, 8), share_of_lanes(16, 8)
+    (0.375, 1.0)
+    """
+    return extent / (-(-extent // lanes) * lanes)
+
+
+def fills_better(share: float, known: float) -> bool:
+    """Whether columns that fill a share of their lanes are better than a result's own, along which it is consecutive."""
+    return share > max(1.5 * known, 0.5)
 
 
 def goes_on(loop: Loop, count: int, walks: Sequence[tuple[Mapping[Var, int], int]]) -> bool:

@@ -43,6 +43,7 @@ from tiling.loops.ir import (
 )
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
+from tiling.passes.unrolling.write_out_sums import MOST_SIDE_BY_SIDE
 from tiling.planning.averages import Averages
 from tiling.planning.work import Work, order_of, work_of
 
@@ -287,14 +288,21 @@ class _Phase:
             box = self._box_elems(buffer, load.index, work.extents, count(a.depends))
             traffic += self._touch(buffer, box, moved)
         stored = [(s.buffer, self._steps(s.buffer, s.index, s.variables)) for s in work.stores]
-        beside = Counter((buffer, steps[inner]) for buffer, steps in stored) if inner is not None else Counter()
-        for s, (_, steps) in zip(work.stores, stored, strict=True):
+        # Running results in memory are read and written at each step; those of few steps are not, as these are written out.
+        summed = prod([x.extent for x in work.loops if x.kind is LoopKind.REDUCTION])
+        in_memory = inner is not None and work.loops[inner].kind is not LoopKind.REDUCTION and summed > MOST_SIDE_BY_SIDE
+        kept = [(b, self._steps(b, f.step.index, f.variables)) for f in work.folds if in_memory for b in f.step.buffers]
+        beside = Counter((buffer, steps[inner]) for buffer, steps in (*stored, *kept)) if inner is not None else Counter()
+        for buffer, steps in (*stored, *kept):
             # What several stores fill between them is written in whole vectors, the elements shuffled in registers.
-            if inner is not None and 1 < steps[inner] <= beside[s.buffer, steps[inner]]:
+            if inner is not None and 1 < steps[inner] <= beside[buffer, steps[inner]]:
                 steps[inner] = 1
-            strided += iterations * (0.0 if inner is None else self._stride_seconds(s.buffer, steps[inner]))
-            self._note_run(s.buffer, steps, extents, order)
-            traffic += self._touch(s.buffer, iterations)
+        for buffer, steps in stored:
+            strided += iterations * (0.0 if inner is None else self._stride_seconds(buffer, steps[inner]))
+            self._note_run(buffer, steps, extents, order)
+            traffic += self._touch(buffer, iterations)
+        for buffer, steps in kept:
+            strided += 2 * iterations * self._stride_seconds(buffer, steps[inner])
         for f in work.folds:
             named = [v for e in f.step.index for v in e.variables]
             for b in f.step.buffers:

@@ -175,7 +175,8 @@ def _ranked(
     known = whole if isinstance(whole, Sketch) else None
     each = _Each(tuple(stages), stored, machine, names, tried, judge, known, grid is not None)
     each.keep(tuple(shape), found[0])
-    few = [*_others(whole, stages, shape, free, machine, False), *_turned(whole, shape, free)]
+    windows = _in_pieces(shape, free) if _is_in_residues(whole) else ()
+    few = [*_others(whole, stages, shape, free, machine, False), *_turned(whole, shape, free), *windows]
     others = [*_others(whole, stages, shape, free, machine, True), *few] if thorough else few
     on_grid = [grid.sizes(place) for place in grid.places] if grid is not None else []
     worth = [sizes for sizes in dict.fromkeys([*on_grid, *others]) if sizes != tuple(shape)]  # that was the first
@@ -398,8 +399,18 @@ def contractions(stages: Sequence[Stage]) -> list[Stage]:
 
 def _same(whole: Sketch | Schedule, shape: Sequence[int]) -> Contract | None:
     """The contraction that is cut as the fusion is."""
-    steps = whole.contracts if isinstance(whole, Sketch) else [s for s in whole.phases[-1].steps if isinstance(s, Contract)]
-    return same_shape(steps, shape)
+    return same_shape(_contracts(whole), shape)
+
+
+def _contracts(whole: Sketch | Schedule) -> Sequence[Contract]:
+    """The contractions of the one task."""
+    return whole.contracts if isinstance(whole, Sketch) else [s for s in whole.phases[-1].steps if isinstance(s, Contract)]
+
+
+def _is_in_residues(whole: Sketch | Schedule) -> bool:
+    """Whether one value is several contractions of windows, which share a copy of these where a task is small enough for one."""
+    copies = [s.value for s in _contracts(whole) if Scope.THREAD in (s.left.buffer.scope, s.right.buffer.scope)]
+    return len({*copies}) < len(copies)
 
 
 def _in_cache(

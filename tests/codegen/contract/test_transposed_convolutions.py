@@ -103,6 +103,12 @@ CASES = {
     "first": Transposed(first=True),
     "reversed": Transposed(first=True, reverse=True, channels=(20, 48)),
     "few_columns": Transposed(first=True, channels=(40, 3)),
+    "few_channels": Transposed(size=(9, 34), channels=(40, 3), window=(4, 4), pads=((2, 2), (2, 2))),
+    "few_channels_of_five": Transposed(size=(33, 18), channels=(40, 8), window=(5, 5), pads=((3, 2), (3, 2)), batch=1),
+    "few_channels_line": Transposed((70,), (4,), (48, 3), (2,), (1,), (1,), ((2, 2),)),
+    "few_columns_of_five": Transposed(
+        size=(33, 34), first=True, channels=(40, 3), window=(5, 5), pads=((3, 2), (3, 2)), batch=1),
+    "short_columns": Transposed(size=(8, 8), first=True, channels=(64, 8), window=(4, 4), pads=((2, 2), (2, 2))),
     "window_of_two": Transposed(window=(2, 2), pads=((1, 1), (1, 1))),
     "window_of_four": Transposed(window=(4, 4), pads=((2, 2), (2, 2))),
     "three": Transposed(window=(5, 4), holes=(3, 3), pads=((0, 1), (2, 0))),
@@ -170,10 +176,10 @@ def test_inputs_that_are_not_finite_reach_their_windows_only() -> None:
     agree(CASES["last"], module, [x, w])
 
 
-@pytest.mark.parametrize("name", ["last", "first", "uneven", "line", "no_window"])
+@pytest.mark.parametrize("name", ["last", "first", "uneven", "line", "no_window", "few_channels", "few_columns_of_five"])
 def test_the_schedules_are_proved(name: str) -> None:
     case = CASES[name]
-    small = Transposed(**{**case.__dict__, "channels": (8, 16)})
+    small = replace(case, channels=(8, 3 if case.channels[1] == 3 else 16))
     proof = prove(plan(hlo.parse(small.text)))
     assert proof.holds, proof
 
@@ -200,6 +206,37 @@ def test_the_weights_are_copied_once_for_all_residues() -> None:
     (fusion,) = (s for s in plan(hlo.parse(CASES["first"].text)).steps if isinstance(s, Fusion))
     packs = [p for p in fusion.schedule.phases[:-1] if any(isinstance(s, Nest) for s in p.steps)]
     assert len(packs) == 1 and len(products(hlo.parse(CASES["first"].text))) == 4
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "f64"])
+@pytest.mark.machine("avx512")
+def test_few_channels_are_rows_of_windows_that_lie_as_their_columns(kind: str) -> None:
+    """Places of an image fill the vectors that three channels leave empty, and no residue turns what it reads by itself."""
+    case = Transposed(size=(32, 32), channels=(64, 3), window=(4, 4), pads=((2, 2), (2, 2)), types=(kind,) * 3)
+    found = products(hlo.parse(case.text))
+    assert len(found) == 4
+    for s in found:
+        assert (s.m, s.n) == (3, 32) and not s.pack
+        assert s.right.buffer.name.endswith("_window") and s.right.column_stride == 1
+    assert len({s.right.buffer for s in found}) == 1
+    many = replace(case, channels=(64, 32))
+    assert all(s.n == 32 and s.column_dimension == (3,) for s in products(hlo.parse(many.text)))
+
+
+@pytest.mark.parametrize("channels", [3, 8, 16, 64])
+@pytest.mark.machine("avx512")
+def test_planes_are_multiplied_in_their_windows_place(channels: int) -> None:
+    """Channels first: rows of a window are panels as they lie, and all channels of a result are rows that meet one."""
+    case = Transposed(size=(64, 64), channels=(64, channels), window=(4, 4), pads=((2, 2), (2, 2)), batch=1, first=True)
+    found = products(hlo.parse(case.text))
+    assert len(found) == 4
+    assert all(s.m == channels and s.n == 64 and s.right.buffer.name.endswith("_window") and not s.pack for s in found)
+
+
+@pytest.mark.machine("avx512")
+def test_one_channel_has_products_of_one_row() -> None:
+    case = Transposed(size=(64, 64), channels=(64, 1), window=(5, 5), pads=((3, 2), (3, 2)), batch=1, first=True)
+    assert [(s.m, s.n) for s in products(hlo.parse(case.text))] == [(1, 64)] * 4
 
 
 def test_zeros_in_place_of_sums_are_refuted() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import hlo
 import tiling
 from benchmarks.compiling.traffic import simulate
 from codegen.supports import supports
-from tiling.loops.ir import Turn
+from tiling.loops.ir import Nest, Turn
 from tiling.machine import Machine
 from tiling.planning.cost import estimate
 
@@ -80,6 +82,32 @@ TURNED_PRODUCTS = """func.func @main(%a: tensor<8x512x512xf32>, %b: tensor<8x512
     : (tensor<8x512x512xf32>, tensor<8x512x64xf32>) -> tensor<8x512x64xf32>
   return %0 : tensor<8x512x64xf32>
 }"""
+
+
+def test_running_results_far_apart_are_read_and_written_one_by_one() -> None:
+    """A fold whose results lie in memory at a step takes two accesses for each element, unless another fills what is between."""
+    module = hlo.parse("""func.func @main(%x: tensor<64x256xf32>) -> tensor<256xf32> {
+      %0 = stablehlo.constant dense<0.0> : tensor<f32>
+      %1 = stablehlo.reduce(%x init: %0) applies stablehlo.add across dimensions = [0]
+        : (tensor<64x256xf32>, tensor<f32>) -> tensor<256xf32>
+      return %1 : tensor<256xf32>
+    }""")
+    machine = Machine(cores=1)
+    (fusion,) = tiling.plan(module, machine=machine, supports=supports).fusions
+    (nest,) = (s for s in fusion.schedule.main.steps if isinstance(s, Nest))
+    (fold,) = nest.folds
+    (buffer,) = fold.buffers
+
+    def seconds(step: int, folds: int) -> float:
+        apart = replace(buffer, strides=(step,), size_elems=step * 256)
+        made = replace(nest, folds=(replace(fold, buffers=(apart,)),) * folds)
+        buffers = tuple(apart if b is buffer else b for b in fusion.schedule.buffers)
+        main = replace(fusion.schedule.main, steps=(made,))
+        return estimate(replace(fusion.schedule, phases=(main,), buffers=buffers), machine).arithmetic_seconds
+
+    assert seconds(2, 1) - seconds(1, 1) == pytest.approx(2 * 64 * 256 / machine.hertz, rel=0.01)
+    assert seconds(2, 2) == pytest.approx(seconds(1, 2))
+    assert seconds(3, 2) > 1.5 * seconds(1, 2)
 
 
 def test_products_inside_a_task_each_read_their_own_operands() -> None:
