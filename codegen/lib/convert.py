@@ -8,8 +8,20 @@ from __future__ import annotations
 from llvmlite import ir
 
 from codegen.lib.emit import (
-    F16, F32, I16, I32, Value, code_of, element_type, fabs, intrinsic_function, like, select, suffix, with_code,
-)  # fmt: skip
+    F16,
+    F32,
+    I16,
+    I32,
+    Value,
+    code_of,
+    element_type,
+    fabs,
+    intrinsic_function,
+    like,
+    select,
+    suffix,
+    with_code,
+)
 from codegen.target import current_target
 
 

@@ -249,4 +249,5 @@ NAMESPACE: dict[str, Any] = {
         *map(_reducing, ("", "float16", "bfloat16")),
     )
 }
-"""bits_of_<type>, <type>_of_bits, <type>_<extreme>, <type>_<extreme>_of_bounds, total_order_key_<narrow float>, reduce_precision (also for 16 bits)."""
+"""bits_of_<type>, <type>_of_bits, <type>_<extreme>, <type>_<extreme>_of_bounds, total_order_key_<narrow float>, reduce_precision
+(also for 16 bits)."""

@@ -33,8 +33,8 @@ from codegen.kernel.typed import (
     Variable,
     typed,
 )
-from codegen.lib.operators import rule_of, signature_of
 from codegen.lib.emit import has_representation
+from codegen.lib.operators import rule_of, signature_of
 from codegen.lib.register import CONTEXT
 from codegen.native.loop_marks import LINE_BYTES, LINES, SCALAR, loops_of_lines, loops_that_look_up, marks, with_nodes
 from codegen.target import current_target

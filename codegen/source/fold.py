@@ -71,11 +71,12 @@ def fold_source(
         code, neutral = SCALAR_CODE[simple], _neutral_float(simple)
         element = body.arguments[0].tensor.element
         is_float = isinstance(element, ElementType) and element.is_float
+        half = element.dtype.name if is_float and isinstance(element, ElementType) and element.bits == 16 else ""
         if is_float and in_registers and is_long and code.order_key:
-            return _bounded(simple, neutral, _half(element) if isinstance(f.nodes[0], Load) else "")
+            return _bounded(simple, neutral, half if isinstance(f.nodes[0], Load) else "")
         if is_float and in_registers and code.order_key:
             return _ordered(code.fold, code.order_key, neutral)
-        word = f"{_half(element)}_{simple}" if code.order_key and _half(element) else code.fold
+        word = f"{half}_{simple}" if code.order_key and half else code.fold
 
         def combine(accumulators: Sequence[str], values: Sequence[str], fresh: Callable[[], str]) -> list[str]:
             return [f"{accumulators[0]} = {word}({accumulators[0]}, {values[0]})"]
@@ -112,7 +113,8 @@ def _bounded(name: str, neutral: float | None, half: str) -> FoldSource:
     Given what each of the first two bounds reads, those alone are updated (`codegen.source.nest`). `half` names the type of 16
     bits whose elements are read, if it is one: their own bits are twice as many in a vector as those of f32.
     """
-    signed, unsigned = (f"bits_to_int16(bits_of_{half}({{}}))", f"bits_of_{half}({{}})") if half else ("signed_bits({})", "unsigned_bits({})")
+    signed = f"bits_to_int16(bits_of_{half}({{}}))" if half else "signed_bits({})"
+    unsigned = f"bits_of_{half}({{}})" if half else "unsigned_bits({})"
     bounds = (("reduce_maximum", signed), ("reduce_maximum", unsigned), ("reduce_minimum", unsigned))
 
     def update(accumulators: Sequence[str], values: Sequence[str], bounds: Sequence[tuple[str, str]]) -> list[str]:
@@ -137,11 +139,6 @@ def _bounded(name: str, neutral: float | None, half: str) -> FoldSource:
         return [bits.format(value) for _, bits in bounds]
 
     return FoldSource(combine, finish, neutral=neutral, start=start, parts=len(bounds), unsure=unsure, look_again=look_again)
-
-
-def _half(element: ElementType) -> str:
-    """The name of a float of 16 bits in NumPy's words, and none of any other type."""
-    return element.dtype.name if element.is_float and element.bits == 16 else ""
 
 
 def body_lines(

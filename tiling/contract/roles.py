@@ -218,19 +218,22 @@ class Roles:
             return share_of_lanes(self._whole_extent(x), lanes)
 
         def lies(x: Loop) -> tuple[bool, bool, bool, int, int]:
-            """(a residue's window in place, consecutive in its factor, read in place, extent, nearness in the result): the less it
-            costs to lay out panels, and to put sums into place, the better.
+            """(a residue's window in place, consecutive in its factor, read in place, extent, nearness in the result).
 
-            A residue's window is of this task. Where it is consecutive along several vectors it is a panel as it lies; else rows
-            of it are read in place, and the other factor's panels are made once for all. A task too large for a copy of its
-            windows has the columns of smaller ones.
+            The less it costs to lay out panels, and to put sums into place, the better.
+
+            A residue's window is of this task. Where it is consecutive along several vectors it is a panel as it lies, if tasks
+            keep the other factor in the second cache; else rows of it are read in place, and the other factor's panels are made
+            once for all. A task too large for a copy of its windows has the columns of smaller ones.
             """
-            node, extent = c.nodes[0 if x in alone[0] else 1], self._whole_extent(x)
+            side = 0 if x in alone[0] else 1
+            node, extent = c.nodes[side], self._whole_extent(x)
             place = self._in_place(node, [x.variable, *(d.variable for d in c.depth)])
             is_consecutive = place is not None and place.steps[x.variable] == 1
             near = -abs(self.out_steps[x.variable]) if c.suffix else 0
             if c.suffix and isinstance(node, Load) and self._buffer(node).scope is Scope.THREAD:
-                return is_consecutive and extent >= 2 * lanes, is_consecutive, False, 0, near
+                kept = sum(n.value.tensor.size_bytes for n in loads([c.nodes[1 - side]])) <= c.machine.l2_bytes // 2
+                return is_consecutive and kept and extent >= 2 * lanes, is_consecutive, False, 0, near
             return False, is_consecutive, place is not None, min(extent, 4 * lanes), near
 
         if c.ends:

@@ -292,17 +292,18 @@ class _Phase:
         summed = prod([x.extent for x in work.loops if x.kind is LoopKind.REDUCTION])
         in_memory = inner is not None and work.loops[inner].kind is not LoopKind.REDUCTION and summed > MOST_SIDE_BY_SIDE
         kept = [(b, self._steps(b, f.step.index, f.variables)) for f in work.folds if in_memory for b in f.step.buffers]
-        beside = Counter((buffer, steps[inner]) for buffer, steps in (*stored, *kept)) if inner is not None else Counter()
-        for buffer, steps in (*stored, *kept):
-            # What several stores fill between them is written in whole vectors, the elements shuffled in registers.
-            if inner is not None and 1 < steps[inner] <= beside[buffer, steps[inner]]:
-                steps[inner] = 1
+        if inner is not None:
+            beside = Counter((buffer, steps[inner]) for buffer, steps in (*stored, *kept))
+            for buffer, steps in (*stored, *kept):
+                # What several stores fill between them is written in whole vectors, the elements shuffled in registers.
+                if 1 < steps[inner] <= beside[buffer, steps[inner]]:
+                    steps[inner] = 1
+            for accesses, found in ((iterations, stored), (2 * iterations, kept)):
+                for buffer, steps in found:
+                    strided += accesses * self._stride_seconds(buffer, steps[inner])
         for buffer, steps in stored:
-            strided += iterations * (0.0 if inner is None else self._stride_seconds(buffer, steps[inner]))
             self._note_run(buffer, steps, extents, order)
             traffic += self._touch(buffer, iterations)
-        for buffer, steps in kept:
-            strided += 2 * iterations * self._stride_seconds(buffer, steps[inner])
         for f in work.folds:
             named = [v for e in f.step.index for v in e.variables]
             for b in f.step.buffers:

@@ -234,9 +234,17 @@ def test_planes_are_multiplied_in_their_windows_place(channels: int) -> None:
 
 
 @pytest.mark.machine("avx512")
-def test_one_channel_has_products_of_one_row() -> None:
-    case = Transposed(size=(64, 64), channels=(64, 1), window=(5, 5), pads=((3, 2), (3, 2)), batch=1, first=True)
-    assert [(s.m, s.n) for s in products(hlo.parse(case.text))] == [(1, 64)] * 4
+def test_half_a_vector_of_columns_is_better_than_plain_loops() -> None:
+    """Neither eight channels nor eight places of a row fill a vector of sixteen, and the result is consecutive along neither."""
+    assert [s.n for s in products(hlo.parse(CASES["short_columns"].text))] == [8] * 4
+
+
+@pytest.mark.parametrize(("window", "pads"), [(5, (3, 2)), (4, (2, 2))])
+@pytest.mark.machine("avx512")
+def test_one_channel_has_products_of_one_row(window: int, pads: tuple[int, int]) -> None:
+    case = Transposed(size=(64, 64), channels=(64, 1), window=(window,) * 2, pads=(pads,) * 2, batch=1, first=True)
+    found = products(hlo.parse(case.text))
+    assert [(s.m, s.n, s.right.buffer.name.endswith("_window")) for s in found] == [(1, 64, True)] * 4
 
 
 def test_zeros_in_place_of_sums_are_refuted() -> None:
