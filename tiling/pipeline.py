@@ -183,6 +183,10 @@ PIPELINE = (
         "what a mask makes neutral is left out while inputs are within limits", within="lower",
     ),
     Pass(
+        "bound_by_numbers", FUSIONS, LOOPS, None, True,
+        "a product's rows, or its depth, end at numbers read when the program runs, group by group", within="lower",
+    ),
+    Pass(
         "tighten_bounds", LOOPS, LOOPS, tighten, True,
         "conditions on a reduction's variable become bounds; nest by nest, before masks look at what is left", within="lower",
     ),

@@ -16,7 +16,7 @@ from codegen.source.matrices import emit_matrices
 from codegen.source.nest import NestEmitter
 from codegen.source.ordering import emit_ordering
 from codegen.source.phase import PhaseWriter
-from codegen.source.scalars import constant_source
+from codegen.source.scalars import constant_source, place_source
 from codegen.source.scatter import scatter_body
 from codegen.source.selecting import selection_body
 from codegen.source.writer import NotCompilable
@@ -24,10 +24,13 @@ from hlo.errors import Declined
 from hlo.lazy import cached_property
 from hlo.settings import debug_modes
 from indexing.expr import Const
+from tiling.loops.element_ir import element_name
 from tiling.loops.ir import (
+    ZERO,
     Buffer,
     Contract,
     Flag,
+    Limit,
     MatrixStep,
     Measure,
     Nest,
@@ -144,8 +147,23 @@ class PhaseEmitter(PhaseWriter):
     def _sequential(self, s: Sequential) -> None:
         """Blocks one after the other; the steps of one are written as any others."""
         self.open(s.loop)
+        for x in s.limits:
+            self._limit(x)
         self._steps(s.steps)
         self.out.depth -= 1
+
+    def _limit(self, x: Limit) -> None:
+        """A bound that is read here: in its range also where the number that is read is far beyond it."""
+        values = NestEmitter(self, Nest(()))
+        values.use([x.node])
+        found = place_source(values.number(x.node, 0), element_name(x.node))
+        name, origin = self.name(x.variable), x.origin
+        self.out.extend(values.lines[0])
+        kept = f"min(max({found}, {self.expr(x.lower + origin)}), {self.expr(x.upper + origin)})"
+        self.out.line(f"{name} = {kept}" if origin is ZERO else f"{name} = {kept} - ({self.expr(origin)})")
+        if x.flag is not None:
+            self.out.line(f"if {self.name(x.flag)} == 0:")
+            self.out.line(f"    {name} = {self.expr(x.whole)}")
 
     def _flag(self, flag: Flag) -> None:
         """A flag is found out once for all tasks: it is 1 while no piece of an input has an element beyond its limit."""

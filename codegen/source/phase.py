@@ -104,6 +104,6 @@ def _scopes(steps: Sequence[Step], around: tuple[Var, ...]) -> Iterator[tuple[Va
         inside = (*around, *(x.variable for x in own_loops(s)), *((s.k_start,) if isinstance(s, Contract) else ()))
         yield inside
         if isinstance(s, Sequential):
-            yield from _scopes(s.steps, inside)
+            yield from _scopes(s.steps, (*inside, *(x.variable for x in s.limits)))
         elif isinstance(s, Contract):
             yield from _scopes(s.pack, inside)

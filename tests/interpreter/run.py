@@ -35,6 +35,7 @@ from tiling.loops.ir import (
     Block2D,
     Buffer,
     Contract,
+    Limit,
     Matrix,
     MatrixStep,
     Measure,
@@ -118,8 +119,18 @@ class _Phase(Nests):
 
     def sequential(self, s: Sequential, around: Points) -> None:
         for k in range(count_of(blocks := self.over((s.loop,), around))):
+            point = {v: a[k : k + 1] for v, a in blocks.items()}
+            for x in s.limits:
+                point[x.variable] = self._limit(x, point)
             for step in s.steps:
-                self.step(step, {v: a[k : k + 1] for v, a in blocks.items()})
+                self.step(step, dict(point))
+
+    def _limit(self, x: Limit, point: Points) -> Array:
+        if x.flag is not None and not _number(x.flag, point):
+            return np.array([_number(x.whole, point)])
+        origin, lower, upper = (_number(e, point) for e in (x.origin, x.lower, x.upper))
+        (found,) = np.reshape(self.value(x.node, dict(point), {}), -1)
+        return np.array([min(max(int(found) - origin, lower), upper)])
 
     # ------------------------------------------------------------ contractions
 

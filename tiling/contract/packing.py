@@ -53,6 +53,7 @@ class _Panels:
     panel: Along
     column: Along
     first: tuple[Expr, ...] | None  # the matrix and panel that a task begins with; None where it begins inside of a panel
+    blocks: Mapping[Var, Expr]  # the numbers of blocks that a loop around all of it goes through, in the copy
 
 
 class Packing(Roles):
@@ -261,7 +262,7 @@ class Packing(Roles):
         """The right operand comes from memory: it is put into panels once, before all tasks."""
         c, found = self.c, self._panels()
         bands, runs, steps = self._steps_ahead()
-        nodes = [self._at(self.right, found.index, renaming) for _, renaming in steps]
+        nodes = [self._at(self.right, found.index, {**renaming, **found.blocks}) for _, renaming in steps]
         if None in nodes:
             return self._pack_in_task()
         if found.first is None:
@@ -318,7 +319,9 @@ class Packing(Roles):
         moving = [k for k, moves in enumerate(self._moves_right) if k != column and moves and shape[k] > 1]
         count = -(-shape[column] // self.nr)
         p, j = Var(f"p_{self.tag}"), Var(f"j_{self.tag}")
-        tiles = (*((Var(f"b{k}_{self.tag}"), shape[k]) for k in moving), (p, count))
+        named = {v for e in c.index for v in e.variables}
+        blocks = [(v, Var(f"bb{k}_{self.tag}"), n) for k, (v, n) in enumerate(c.blocks) if v in self.in_right and v not in named]
+        tiles = (*((Var(f"b{k}_{self.tag}"), shape[k]) for k in moving), *((x, n) for _, x, n in blocks), (p, count))
         c.ranges.update({v: Interval(0, extent - 1) for v, extent in (*tiles, (j, self.nr))})
         index = {k: as_expr(v) for k, (v, _) in zip(moving, tiles, strict=False)}
         last = simplify(minimum(self.nr - 1, shape[column] - 1 - p * self.nr), c.ranges)
@@ -326,8 +329,9 @@ class Packing(Roles):
         starts = simplify(begin % self.nr, c.ranges) is Const(0)
         return _Panels(
             tiles, Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL), {**index, column: p * self.nr + j},
-            tuple((e, shape[k]) for k, e in index.items()), (as_expr(p), count), (as_expr(j), self.nr),
-            (*(c.index[k] for k in moving), simplify(begin // self.nr, c.ranges)) if starts else None,
+            (*((e, shape[k]) for k, e in index.items()), *((as_expr(x), n) for _, x, n in blocks)), (as_expr(p), count), (as_expr(j), self.nr),
+            (*(c.index[k] for k in moving), *(v for v, _, _ in blocks), simplify(begin // self.nr, c.ranges)) if starts else None,
+            {v: as_expr(x) for v, x, _ in blocks},
         )  # fmt: skip
 
     def _at(self, node: Node, wanted: Mapping[int, Expr], renaming: Mapping[Var, Expr]) -> Node | None:

@@ -113,8 +113,11 @@ def span_of(
     if not isinstance(element, ElementType) or element.is_complex:
         return None
     if element.is_boolean:
-        return ANY_BOOLEAN
+        return _truth(n.function, operands)
     if n.function == "select":
+        chosen = operands[0]
+        if chosen is not None and chosen.low == chosen.high:
+            return operands[1] if chosen.low else operands[2]
         return hull(operands[1], operands[2])
     known = [s for s in operands if s is not None]
     f = scalar_function(n.function).span
@@ -128,6 +131,16 @@ def span_of(
         return rounded(low, min(high, 0.0), element, 0.0, along)
     moves = n.function in ("multiply", "add") and element.is_float
     return rounded(low, high, element, *(_shifted(n.function, *known) if moves else ()))
+
+
+def _truth(function: str, operands: Sequence[Span | None]) -> Span:
+    """What is known of a truth, from those that it is made of: with a false one no conjunction is true."""
+    known = {s.low for s in operands if s is not None and s.low == s.high}
+    if function in ("and", "or"):
+        decides = 0.0 if function == "and" else 1.0
+        if decides in known:
+            return Span(decides, decides)
+    return ANY_BOOLEAN
 
 
 def _unary(function: str, f: SpanFunction, a: Span, element: ElementType) -> Span | None:

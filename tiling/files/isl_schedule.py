@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hlo.errors import Declined
 from indexing.expr import Expr, Maximum, Minimum, Var, substitute
 from indexing.expressions.terms import FloorDiv, Mod
+from tiling.loops.limits import in_full
 from tiling.loops.ir import Contract, Loop, LoopKind, Measure, Nest, Phase, Schedule, Sequential, Step, Turn
 
 __all__ = ["isl_schedule"]
@@ -42,7 +43,7 @@ def isl_schedule(schedule: Schedule) -> str | Declined:
 
 class _Printer:
     def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
+        self.schedule = in_full(schedule)
         self.count = 0
 
     def text(self) -> str:

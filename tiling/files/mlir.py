@@ -39,6 +39,7 @@ from tiling.files.mlir_words import (
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import address
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Scalar, Test, runtimes_of
+from tiling.loops.limits import in_full
 from tiling.loops.ir import (
     Buffer,
     Contract,
@@ -88,7 +89,7 @@ def as_mlir(schedule: Schedule, name: str = "kernel") -> str | Declined:
 
 class Printer:
     def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
+        self.schedule = schedule = in_full(schedule)
         self.by_value = buffers_by_value(schedule)
         self.lines: list[str] = []
         self.depth = 2

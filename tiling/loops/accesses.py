@@ -244,7 +244,7 @@ class Reader:
             for i, o in zip(index, buffer.origin, strict=True)
         ])  # fmt: skip
         order = (*self.at, self.first_part + part, place)
-        around += self.inside is not None
+        around += self._around
         return Access(kind, buffer, at, domain, order, value, tuple(index), self.label, around, is_fold)
 
     # ------------------------------------------------------------ nests
@@ -258,7 +258,7 @@ class Reader:
         whole = self.domain(nest.loops, context, skip.conditions if skip is not None else ())
         outer_loops = [x for x in nest.loops if x.kind is not LoopKind.REDUCTION]
         outer = whole if skip is None and len(outer_loops) == len(nest.loops) else self.domain(outer_loops, context)
-        n = len(context.variables) - context.shared - (self.inside is not None) if context is not None else 0
+        n = len(context.variables) - context.shared - self._around if context is not None else 0
         yield from self.reads([s.node for s in nest.stores], whole, part, n)
         for f in nest.folds:
             yield from self.reads(f.nodes, whole, part, n)
@@ -274,7 +274,7 @@ class Reader:
     def _segments(self, nest: Nest, part: int, context: Domain | None) -> Iterator[Access]:
         """What the segments of the innermost loop do: each reads and stores for itself, together they fold."""
         outer = self.domain([x for x in nest.loops if x.kind is not LoopKind.REDUCTION], context)
-        n = len(context.variables) - context.shared - (self.inside is not None) if context is not None else 0
+        n = len(context.variables) - context.shared - self._around if context is not None else 0
         for x in nest.segments:
             inner = replace(nest.loops[-1], lower=x.lower, upper=x.upper)
             domain = self.domain((*nest.loops[:-1], inner), context)
@@ -371,6 +371,10 @@ class Reader:
     def sequential(self, s: Sequential) -> Iterator[Access]:
         """Each step is a part of one step, inside the loop over blocks."""
         with self.within(s):
+            base = self.inside
+            for limit in s.limits:
+                yield from self.reads([limit.node], base)
+            self.first_part = 1 if s.limits else 0
             for step in s.steps:
                 made = list(self.step(step))
                 yield from made
@@ -379,7 +383,12 @@ class Reader:
     @contextmanager
     def within(self, s: Sequential) -> Iterator[None]:
         """Steps that are read meanwhile are inside the loop over blocks."""
-        self.inside, self.first_part = replace(self.domain((s.loop,)), blocks=1), 0
+        block = self.domain((s.loop,))
+        limits = [(x.variable, self.schedule.ranges[x.variable]) for x in s.limits]
+        ends = [e for x in s.limits for e in (x.variable - x.lower, x.upper - x.variable)]
+        held = [Condition(e, 0, max(0, interval(e, self.schedule.ranges).upper)) for e in ends]
+        inside = replace(block, variables=(*block.variables, *limits), held=(*block.held, *held), blocks=1 + len(limits))
+        self.inside, self.first_part = inside, 0
         try:
             yield
         finally:
@@ -463,6 +472,11 @@ class Reader:
         yield from self.reads([s.node], self.domain(s.loops))
         yield self.access(Kind.UPDATE, s.target, s.index, whole, None, 0, 1)
 
+    @property
+    def _around(self) -> int:
+        """How many variables of a sequential loop are around a step."""
+        return 0 if self.inside is None else self.inside.blocks
+
     def _block(
         self, kind: Kind, block: Block2D, place: Expr, domain: Domain, part: int, around: int, value: Value | None = None
     ) -> Iterator[Access]:
@@ -470,7 +484,7 @@ class Reader:
         used = domain.with_variables(place.variables, self.schedule.ranges)
         at = positions(block.buffer, place, used.variables, used.held)
         order = (*self.at, self.first_part + part, 0 if kind is Kind.READ else 1)
-        yield Access(kind, block.buffer, at, used, order, value, None, self.label, around + (self.inside is not None))
+        yield Access(kind, block.buffer, at, used, order, value, None, self.label, around + self._around)
 
 
 _MODELS: dict[type, Callable[..., Iterator[Access]]] = {

@@ -10,7 +10,7 @@
     Selection  = updates folded in at places that windows choose
     MatrixStep = a small matrix factored, or a system solved
     Measure    = the greatest magnitude in each piece of a buffer
-    Sequential = steps that run block by block along a reduction's dimension
+    Sequential = steps that run block by block along a dimension; with limits that are read for each block
 
 A phase's flags are 1 where inputs are within limits; then a nest's `skip` says where nothing need be computed.
 All bounds are closed intervals. Index expressions are in the loops' variables and the task's tile numbers.
@@ -38,6 +38,7 @@ __all__ = [
     "Contract",
     "Flag",
     "FoldStep",
+    "Limit",
     "Loop",
     "LoopKind",
     "Matrix",
@@ -249,12 +250,36 @@ class Selection:
 
 
 @dataclass(frozen=True, eq=False)
+class Limit:
+    """A bound that is read when the program runs: `variable` is the integer `node` less `origin`, moved into [lower, upper].
+
+    While `flag` is 0 the loops that it bounds run over everything: it is then `whole`, an end `upper`, a beginning 0.
+    """
+
+    variable: Var
+    node: Node
+    origin: Expr
+    lower: Expr
+    upper: Expr
+    is_end: bool
+    flag: Var | None = None  # None: what is left out counts for nothing, whatever the inputs are
+
+    @property
+    def whole(self) -> Expr:
+        return self.upper if self.is_end else ZERO
+
+
+@dataclass(frozen=True, eq=False)
 class Sequential:
-    """`steps` once for each block number that `loop` runs over, in order; what they keep in scratch goes from block to block."""
+    """`steps` once for each block number that `loop` runs over, in order; what they keep in scratch goes from block to block.
+
+    Bounds of the steps' loops, and where a contraction's rows begin, may name `limits`, which are read in order for each block.
+    """
 
     loop: Loop
     steps: tuple[Nest | Contract, ...]
     reason: str
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

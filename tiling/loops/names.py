@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from hlo.errors import Declined
-from hlo.module import DenseArray, Value
+from hlo.module import DenseArray, Op, Value
 from hlo.registry import Literal
 from hlo.types import ElementType
 from indexing.deriving.edges import EdgeMaps
@@ -47,6 +47,8 @@ class Names:
         self.inlined: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Value]] = {}  # what is computed where it is read
         self.closures: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Stage]] = {}  # what the root is computed from
         self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
+        self.is_limited: dict[Op, bool] = {}  # products that may be bounded by numbers known at run time
+        self.limited: dict[tuple[Stage, ...], Any] = {}
         self.carried: dict[Value, Value] = {}  # what a loop's body makes -> the argument that it becomes in the next iteration
         self.is_lean = False  # whether factors are packed by the tasks that read them, where memory counts more than packing once
         for v in self.in_memory:

@@ -362,6 +362,19 @@ class _Forms:
     def _sequential(self, s: Sequential, around: set[Var], phase: Phase) -> Iterator[Fault]:
         known = set(around)
         yield from self._loops((s.loop,), known)
+        flags = {f.variable for f in phase.flags}
+        for x in s.limits:
+            yield from self._nodes([x.node], known)
+            yield from self._names((x.origin, x.lower, x.upper), known, f"the limit {x.variable}", BOUNDS)
+            if not isinstance(x.variable, Var) or x.variable in known:
+                yield ONCE, "", f"the limit {x.variable} has no variable of its own"
+                continue
+            known.add(x.variable)
+            span, ends = self.schedule.ranges.get(x.variable), [interval(e, self.schedule.ranges) for e in (x.lower, x.upper)]
+            if span is None or span.lower > ends[0].lower or span.upper < ends[1].upper:
+                yield PARTS, "", f"the limit {x.variable} is kept in [{ends[0].lower}, {ends[1].upper}], its range is {span}"
+            if x.flag is not None and x.flag not in flags:
+                yield PARTS, "", f"the limit {x.variable} asks for {x.flag}, which is no flag of its phase"
         for k, step in enumerate(s.steps):
             yield from ((rule, f" part {k}{at}", fault) for rule, at, fault in self._step(step, known, phase))
 

@@ -17,6 +17,7 @@ from tiling.loops.ir import (
     ZERO,
     Contract,
     FoldStep,
+    Limit,
     Loop,
     MatrixStep,
     Measure,
@@ -132,7 +133,9 @@ def _step(step: Step, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
         return [f"{targets} = {step.kind} of {sources}, {sizes}{''.join(f', {o}' for o in sorted(step.options))}"]
     if isinstance(step, Sequential):
         block = step.loop.variable
-        inner = [x for s in step.steps for x in _step(s, where, [*tiles, block])]
+        around = [*tiles, block, *(x.variable for x in step.limits)]
+        inner = [line for x in step.limits for line in _limit(x, where, _short(around))]
+        inner += [x for s in step.steps for x in _step(s, where, around)]
         head = _loops((step.loop,), _short([*tiles, block]))[0].removesuffix(" reduction")
         return [*wrapped("", f"{head}, one after the other:", step.reason), *("  " + x for x in inner)]
     if isinstance(step, Measure):
@@ -145,6 +148,13 @@ def _step(step: Step, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
         pad = "  " * (len(step.loops) + len(step.window))
         return [*lines, f"{pad}the place that the window prefers among {step.operand.name}[{place}] takes the source's element"]
     return _scatter(step, where, tiles)
+
+
+def _limit(x: Limit, where: Mapping[Value, str], names: Names) -> list[str]:
+    variable, lower, upper, origin, whole = (substitute(e, names) for e in (x.variable, x.lower, x.upper, x.origin, x.whole))
+    less = "" if origin is ZERO else f" less {origin}"
+    how = f"{less}, kept in [{lower}, {upper}]"
+    return wrapped("", f"{variable} =", show_node(x.node, 3, where, names) + how + (f"; {whole} while {x.flag} is 0" if x.flag else ""))
 
 
 def _scatter(s: Scatter, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[str]:

@@ -30,12 +30,13 @@ from tiling.loops.element_ir import Choose, Load, Test, all_nodes, loads
 from tiling.loops.ir import Buffer, Contract, Flag, Loop, Measure, Nest, Phase, Scope, Skip, Step
 from tiling.loops.names import Names
 from tiling.loops.variables import counted
+from tiling.lower.comparisons import Comparisons
 from tiling.lower.member import Member
 from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Knowledge, Reading, Sheet, inputs_of
 from tiling.passes.unrolling.write_out_sums import is_window_over_an_edge
 from tiling.passing import runs
 
-__all__ = ["Masks", "Note", "find_limits", "may_be_masked"]
+__all__ = ["Masks", "Note", "find_limits", "may_be_masked", "measures"]
 
 PIECES = 64
 LEAST_PIECE_ELEMS = 1 << 14
@@ -74,15 +75,16 @@ def _is_window(m: Member) -> bool:
 
 
 def find_limits(
-    members: Sequence[Member], ranges: Mapping[Var, Interval], sheets: dict[Hashable, Sheet] | None = None
-) -> dict[Value, float | None] | Declined | None:
+    members: Sequence[Member], ranges: Mapping[Var, Interval], sheets: dict[Hashable, Sheet] | None = None,
+    comparisons: Comparisons | None = None,
+) -> dict[Value, float | None] | Declined | None:  # fmt: skip
     """For each input the greatest magnitude that leaves as much neutral as tiny inputs would; None where nothing is.
 
     Declined where there are too many conditions to look at.
 
     The limits are powers of two; an input that may be anything has the limit None.
     """
-    reading = Reading(members, ranges, sheets)
+    reading = Reading(members, ranges, sheets, comparisons)
     if reading.is_cut:
         return Declined(f"it depends on more than {MOST_READ_CONDITIONS} conditions")
     inputs = inputs_of(members)
@@ -365,16 +367,24 @@ class Masks:
 
     def measures(self, buffer_of: Mapping[Value, Buffer], tag: str) -> tuple[Phase, Flag, list[Buffer]]:
         """A phase that finds each limited input's greatest magnitude, the flag made of them, and the scratch that they need."""
-        sources = [(buffer_of[v], v, limit) for v in inputs_of(self.members) if (limit := self.limits.get(v)) is not None]
-        elements = sum(b.size_elems for b, _, _ in sources)
-        count = max(1, min(PIECES, elements // LEAST_PIECE_ELEMS, *(b.size_elems for b, _, _ in sources)))
-        piece = Var(f"c_{tag}")
-        self.ranges[piece] = Interval(0, count - 1)
-        steps: list[Measure] = []
-        limits: list[tuple[Buffer, float]] = []
-        for source, v, limit in sources:
-            size = -(-source.size_elems // count)
-            target = make_buffer(self.names.scratch(v, "most"), Scope.SHARED, source.element, (count,), (count,), (0,))
-            limits.append((target, limit))
-            steps.append(Measure(source, target, piece, size))
-        return Phase(((piece, count),), tuple(steps)), Flag(self.flag, tuple(limits)), [b for b, _ in limits]
+        return measures(self.members, self.limits, self.flag, self.ranges, self.names, buffer_of, tag)
+
+
+def measures(
+    members: Sequence[Member], limits: Mapping[Value, float | None], flag: Var, ranges: dict[Var, Interval], names: Names,
+    buffer_of: Mapping[Value, Buffer], tag: str,
+) -> tuple[Phase, Flag, list[Buffer]]:  # fmt: skip
+    """A phase that finds the greatest magnitude of each input that has a limit, the flag made of them, and their scratch."""
+    sources = [(buffer_of[v], v, limit) for v in inputs_of(members) if (limit := limits.get(v)) is not None]
+    elements = sum(b.size_elems for b, _, _ in sources)
+    count = max(1, min(PIECES, elements // LEAST_PIECE_ELEMS, *(b.size_elems for b, _, _ in sources)))
+    piece = Var(f"c_{tag}")
+    ranges[piece] = Interval(0, count - 1)
+    steps: list[Measure] = []
+    found: list[tuple[Buffer, float]] = []
+    for source, v, limit in sources:
+        size = -(-source.size_elems // count)
+        target = make_buffer(names.scratch(v, "most"), Scope.SHARED, source.element, (count,), (count,), (0,))
+        found.append((target, limit))
+        steps.append(Measure(source, target, piece, size))
+    return Phase(((piece, count),), tuple(steps)), Flag(flag, tuple(found)), [b for b, _ in found]

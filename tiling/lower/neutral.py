@@ -41,6 +41,8 @@ from tiling.loops.element_ir import (
     node_variables,
 )
 from tiling.loops.ir import Loop
+from tiling.loops.same_node import same_node
+from tiling.lower.comparisons import Comparisons
 from tiling.lower.member import Member
 
 __all__ = [
@@ -51,7 +53,6 @@ __all__ = [
     "Sheet",
     "inputs_of",
     "is_never_empty",
-    "same_node",
 ]
 
 Limits = Mapping[Value, float | None]
@@ -68,6 +69,7 @@ class Knowledge:
 
 
 NOTHING = Knowledge(None)
+FALSE, TRUE = Span(0.0, 0.0), Span(1.0, 1.0)
 
 
 def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, ranges: Mapping[Var, Interval]) -> bool:
@@ -99,13 +101,15 @@ class Reading:
     """What the members of a fusion read, and on which conditions: all of an analysis that does not depend on limits.
 
     A condition of a member has a number there, and a set of conditions is an integer with their bits. `is_cut` says that there
-    are more than MOST_READ_CONDITIONS: then only the first members were looked at.
+    are more than MOST_READ_CONDITIONS: then only the first members were looked at. With `comparisons`, those with numbers known
+    at run time are conditions, too.
     """
 
     def __init__(
-        self, members: Sequence[Member], ranges: Mapping[Var, Interval], sheets: dict[Hashable, Sheet] | None = None
-    ) -> None:
-        self.members, self.ranges = members, ranges
+        self, members: Sequence[Member], ranges: Mapping[Var, Interval], sheets: dict[Hashable, Sheet] | None = None,
+        comparisons: Comparisons | None = None,
+    ) -> None:  # fmt: skip
+        self.members, self.ranges, self.comparisons = members, ranges, comparisons
         self.member_of: dict[Value, Member] = {}
         self.conditions: dict[Value, tuple[Condition, ...]] = {}  # on which a value that a member makes depends
         self.sheets: dict[Value, Sheet] = {}
@@ -141,7 +145,13 @@ class Reading:
                 found.update(dict.fromkeys(n.conditions))
             elif isinstance(n, Load) and self.conditions.get(n.value):
                 found.update(dict.fromkeys(self.translate(c, n) for c in self.conditions[n.value]))
+            elif (c := self.compared(n)) is not None:
+                found[c] = None
         return list(found)
+
+    def compared(self, n: Node) -> Condition | None:
+        """The condition of a comparison with a number known at run time, where those count."""
+        return None if self.comparisons is None else self.comparisons.condition(n)
 
     def translate(self, c: Condition, load: Load) -> Condition:
         """A condition on a member's loops as one on the loops of what loads it."""
@@ -151,6 +161,8 @@ class Reading:
             at = self.member_of[load.value].at(load.index, self.ranges)
             parts: dict[Expr, Expr] = {}
             known = {x: translated(x, at, self.ranges, parts) for x in self.conditions[load.value]}
+            if self.comparisons is not None:
+                known = {x: self.comparisons.moved(y, at) for x, y in known.items()}
             self._translations[key] = known
         return known[c]
 
@@ -179,6 +191,8 @@ class Sheet:
             if isinstance(n, Choose):
                 for c in n.conditions:
                     bits |= self.bit.get(c, 0)
+            elif (c := reading.compared(n)) is not None:
+                bits |= self.bit.get(c, 0)
             elif isinstance(n, Load) and n.value in reading.member_of:
                 bits |= self._below(k, n)
             self.depends.append(bits)
@@ -317,6 +331,8 @@ class Analysis:
             if any(b & false for b in bits):
                 return operands[-1]
             return operands[-2] if all(b & true for b in bits) else hull(operands[-2], operands[-1])
+        if (c := self.reading.compared(n)) is not None and sheet.bit.get(c, 0) & (true | false):
+            return FALSE if sheet.bit[c] & false else TRUE
         return span_of(n, operands, self.ranges, lambda: sheet.peak(place))
 
     def _load(self, sheet: Sheet, place: int, load: Load, true: int, false: int) -> Span | None:
@@ -396,7 +412,12 @@ class Analysis:
 
     def _contraction(self, sheet: Sheet, conditions: Sequence[Condition], element: ElementType) -> Knowledge:
         m = sheet.member
-        mine = [c for c in conditions if is_hole(c) or any(bounds_by(c, r.variable) is not None for r in m.reduction)]
+        numbers = self.reading.comparisons
+        mine = [
+            c for c in conditions
+            if is_hole(c) or any(bounds_by(c, r.variable) is not None for r in m.reduction)
+            or (numbers is not None and numbers.is_among(c))
+        ]  # fmt: skip
         neutral = tuple(c for c in mine if (s := self._product(sheet, (c,), element)) is not None and s.is_zero)
         term = self._product(sheet, (), element)
         if term is None or not element.is_float:
@@ -443,31 +464,3 @@ def _peak(reading: Reading, x: Node, y: Node) -> Var | None:
         if same_node(x, Renamer({**at, r.variable: v}, ranges, {}).node(m.nodes[0])):
             return v
     return None
-
-
-def same_node(a: Node, b: Node) -> bool:
-    """Whether two nodes compute the same: the same functions of the same loads at the same indices."""
-    done: set[tuple[Node, Node]] = set()
-    stack = [(a, b)]
-    while stack:
-        x, y = stack.pop()
-        if x is y or (x, y) in done:
-            continue
-        done.add((x, y))
-        if type(x) is not type(y) or not _LOCALLY_SAME[type(x)](x, y) or len(children(x)) != len(children(y)):
-            return False
-        stack.extend(zip(children(x), children(y), strict=True))
-    return True
-
-
-_LOCALLY_SAME: Mapping[type, Callable[[Node, Node], bool]] = {
-    Load: lambda x, y: isinstance(x, Load) and isinstance(y, Load) and x.value is y.value and x.index == y.index
-    and x.buffer is y.buffer and not x.runtimes and not y.runtimes,
-    Apply: lambda x, y: isinstance(x, Apply) and isinstance(y, Apply) and x.op is y.op and x.function == y.function,
-    Choose: lambda x, y: isinstance(x, Choose) and isinstance(y, Choose) and x.conditions == y.conditions and not x.runtimes,
-    Test: lambda x, y: isinstance(x, Test) and isinstance(y, Test) and x.conditions == y.conditions,
-    IndexNode: lambda x, y: isinstance(x, IndexNode) and isinstance(y, IndexNode) and x.expression == y.expression
-    and x.element == y.element and not x.runtimes and not y.runtimes,
-    Scalar: lambda x, y: isinstance(x, Scalar) and isinstance(y, Scalar) and x.element == y.element
-    and x.value.tobytes() == y.value.tobytes(),
-}  # fmt: skip

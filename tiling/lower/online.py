@@ -34,11 +34,11 @@ from tiling.loops.domains.box import Span
 from tiling.loops.element_ir import Apply, Load, Node, Renamer, Scalar, all_nodes, constant, loads, rebuild
 from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, LoopKind, Nest, Phase, Schedule, Scope, Sequential, Step, Store
 from tiling.loops.names import Names
+from tiling.loops.same_node import same_node
 from tiling.loops.stage import Stage
 from tiling.lower.fusion import Lowering
 from tiling.lower.masks import Masks
 from tiling.lower.member import Member
-from tiling.lower.neutral import same_node
 from tiling.lower.placing import FusionRequest
 from tiling.lower.rescaling import Rescaling, apply, rescaling_of
 from tiling.machine import Machine

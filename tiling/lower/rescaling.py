@@ -18,7 +18,7 @@ from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import definition
 from tiling.loops.element_ir import Apply, Load, Node, Scalar, all_nodes, children, constant, rebuild
-from tiling.lower.neutral import same_node
+from tiling.loops.same_node import same_node
 
 __all__ = ["Rescaling", "apply", "rescaling_of"]
 

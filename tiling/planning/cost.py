@@ -41,6 +41,7 @@ from tiling.loops.ir import (
     Transform,
     Turn,
 )
+from tiling.loops.limits import evenly
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
 from tiling.passes.unrolling.write_out_sums import MOST_SIDE_BY_SIDE
@@ -196,7 +197,8 @@ class _Phase:
         if isinstance(step, Sequential):
             loop = step.loop
             blocks = replace(loop, extent=self.averages.count(loop.lower, loop.upper, loop.extent))
-            found = [self._step(replace(s, loops=(blocks, *s.loops))) for s in step.steps]
+            steps = evenly(step, self.schedule.ranges)
+            found = [self._step(replace(s, loops=(blocks, *s.loops))) for s in steps]
             return SEAMS * sum(a for a, _ in found), sum(c for _, c in found)
         if isinstance(step, (Nest, Contract)) and self.phase.flags and self.averages.never_runs(step.loops):
             return 0.0, 0.0

@@ -9,6 +9,7 @@ from tiling.cost_model import model_of
 from tiling.loops.ir import LoopKind, Nest, Schedule
 from tiling.loops.names import Names
 from tiling.lower.fusion import Lowering
+from tiling.lower.limited import LimitedLowering, find_limited, may_be_limited
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
@@ -35,6 +36,16 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
     made = _lowered(request, machine, names)
     if isinstance(made, Declined):
         return made
+    if may_be_limited(request.stages, names):
+        limited = _limited(request, machine, names)
+        if isinstance(limited, Declined):
+            made = replace(made, notes=(*made.notes, f"no loops bounded by numbers read: {limited.reason}"))
+        else:
+            other, known = _figures(limited, machine), _figures(made, machine)
+            note = f"loops bounded by numbers read: {_compared(other, known)} in full"
+            if other.estimate.seconds < known.estimate.seconds:
+                return replace(limited, notes=(*limited.notes, note), form="limited")
+            made = replace(made, notes=(*made.notes, f"{note}: not taken"))
     form = "bounded"
     notes: list[str] = []
     known = _figures(made, machine)
@@ -64,7 +75,7 @@ def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Sc
 
     They are those of the CPU's model, of loops after all passes: where one is skipped or another model weighs, it is lowered.
     """
-    if skipped() or model_of(machine) is not None:
+    if skipped() or model_of(machine) is not None or may_be_limited(request.stages, names):
         return lower(request, machine, names)
     notes: list[str] = []
     try:
@@ -102,6 +113,8 @@ def _in_form(request: FusionRequest, machine: Machine, names: Names) -> Schedule
     """The schedule in the form that is asked for: bounded by masks where it has some, plain, or online."""
     if request.form == "online":
         found = _online(request, machine, names)
+    elif request.form == "limited":
+        found = _limited(request, machine, names)
     else:
         found = _lowered(request if request.form == "bounded" else replace(request, masks=False), machine, names)
     return found if isinstance(found, Declined) else replace(found, form=request.form)
@@ -150,6 +163,15 @@ def _lowered(request: FusionRequest, machine: Machine, names: Names) -> Schedule
         if any(routine_of(s.op) is not None for s in request.stages):
             return lowering.routine()
         return lowering.run()
+    except LookupError as reason:
+        return Declined(str(reason))
+
+
+def _limited(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
+    """The form with loops that are bounded by numbers read when the program runs, or why there is none."""
+    try:
+        found = find_limited(request, machine, names)
+        return found if isinstance(found, Declined) else LimitedLowering(request, machine, names, found).run()
     except LookupError as reason:
         return Declined(str(reason))
 

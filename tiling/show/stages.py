@@ -159,11 +159,15 @@ def _lowering(fusion: Fusion, plan: Plan) -> list[tuple[str, Schedule]]:
     found: list[tuple[str, Schedule]] = []
     for k, name in enumerate(["lower", *inside]):
         later = inside[k:]
-        form = "bounded" if made.form == "online" and "online_form" in later else made.form
+        form = "bounded" if _FORM_OF.get(made.form) in later else made.form
         with without(*later):
             part = _lowered(fusion, plan, form)
         found += [(name, part[0][1])] if part else []
     return [*found, *whole[1:]]
+
+
+_FORM_OF = {"online": "online_form", "limited": "bound_by_numbers"}
+"""The pass that makes a form."""
 
 
 def _lowered(fusion: Fusion, plan: Plan, form: str) -> list[tuple[str, Schedule]]:
