@@ -10,6 +10,7 @@ import hlo
 import tests.mutations.more_programs as more
 import tiling
 from tests.tiling.lower.attention_programs import attention
+from tests.tiling.lower.ragged_programs import ragged
 from tiling.loops.ir import Schedule
 from tiling.loops.names import Names
 from tiling.lower.placing import FusionRequest
@@ -278,6 +279,8 @@ def parents() -> dict[str, Schedule]:
         "short floats": _planned(more.SHORT_FLOATS),
         "random": _planned(more.RANDOM),
         "descending": _planned(more.DESCENDING),
+        "ragged product": in_form(ragged("product", 12, 6, 16, 3), (4, 16), "limited"),
+        "ragged gradient": in_form(ragged("by weights", 12, 8, 16, 3), (3, 8, 16), "limited"),
         "rows taken": _planned(more.ROWS_TAKEN),
         "narrow sums": _planned(more.NARROW_SUMS),
         "grouped": _planned(more.GROUPED),

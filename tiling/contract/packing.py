@@ -329,7 +329,8 @@ class Packing(Roles):
         starts = simplify(begin % self.nr, c.ranges) is Const(0)
         return _Panels(
             tiles, Loop(j, Const(0), last, self.nr, LoopKind.PARALLEL), {**index, column: p * self.nr + j},
-            (*((e, shape[k]) for k, e in index.items()), *((as_expr(x), n) for _, x, n in blocks)), (as_expr(p), count), (as_expr(j), self.nr),
+            (*((e, shape[k]) for k, e in index.items()), *((as_expr(x), n) for _, x, n in blocks)),
+            (as_expr(p), count), (as_expr(j), self.nr),
             (*(c.index[k] for k in moving), *(v for v, _, _ in blocks), simplify(begin // self.nr, c.ranges)) if starts else None,
             {v: as_expr(x) for v, x, _ in blocks},
         )  # fmt: skip

@@ -66,7 +66,7 @@ class ContractionContext:
     ends: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)
     goes_on: bool = False
     suffix: str = ""  # tells several contractions for one value apart: of loops' and buffers' names
-    blocks: tuple[tuple[Var, int], ...] = ()  # numbers of blocks that a loop around all of it goes through, and how many there are
+    blocks: tuple[tuple[Var, int], ...] = ()  # numbers of blocks of a loop around all of it, and how many there are
     summed: Mapping[Var, Expr] = field(default_factory=dict)  # and the whole one's depth variables in this one's
 
 

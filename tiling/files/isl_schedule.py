@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from hlo.errors import Declined
 from indexing.expr import Expr, Maximum, Minimum, Var, substitute
 from indexing.expressions.terms import FloorDiv, Mod
-from tiling.loops.limits import in_full
 from tiling.loops.ir import Contract, Loop, LoopKind, Measure, Nest, Phase, Schedule, Sequential, Step, Turn
+from tiling.loops.limits import in_full
 
 __all__ = ["isl_schedule"]
 

@@ -48,8 +48,8 @@ CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
         ir.Schedule, ir.Phase, ir.Nest, ir.Contract, ir.Turn, ir.Ordering, ir.Scatter, ir.Start, ir.Measure, ir.Selection,
-        ir.Sequential, ir.Limit, ir.Transform, ir.MatrixStep, ir.Matrix, ir.Block2D, ir.Flag, ir.Loop, ir.Store, ir.FoldStep, Skip, Segment,
-        MicroKernel, Condition, Interval, *SHARED,
+        ir.Sequential, ir.Limit, ir.Transform, ir.MatrixStep, ir.Matrix, ir.Block2D, ir.Flag, ir.Loop, ir.Store, ir.FoldStep,
+        Skip, Segment, MicroKernel, Condition, Interval, *SHARED,
     )
 }  # fmt: skip
 _WORDS = {

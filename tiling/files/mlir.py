@@ -39,7 +39,6 @@ from tiling.files.mlir_words import (
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import address
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Scalar, Test, runtimes_of
-from tiling.loops.limits import in_full
 from tiling.loops.ir import (
     Buffer,
     Contract,
@@ -55,6 +54,7 @@ from tiling.loops.ir import (
     Step,
     Turn,
 )
+from tiling.loops.limits import in_full
 
 __all__ = ["Printer", "as_mlir", "placed_out"]
 

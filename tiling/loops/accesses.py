@@ -371,9 +371,8 @@ class Reader:
     def sequential(self, s: Sequential) -> Iterator[Access]:
         """Each step is a part of one step, inside the loop over blocks."""
         with self.within(s):
-            base = self.inside
             for limit in s.limits:
-                yield from self.reads([limit.node], base)
+                yield from self.reads([limit.node], self.domain(()))
             self.first_part = 1 if s.limits else 0
             for step in s.steps:
                 made = list(self.step(step))

@@ -12,6 +12,7 @@ from hlo.module import Value
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Var, as_expr, substitute, within
 from tiling.loops.accesses import buffers_by_value
+from tiling.loops.affine import linear
 from tiling.loops.element_ir import Apply, IndexNode, Load, Node, Runtime, Scalar, Test, all_nodes, runtimes_of
 from tiling.loops.ir import (
     ZERO,
@@ -135,7 +136,9 @@ def _step(step: Step, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
         block = step.loop.variable
         around = [*tiles, block, *(x.variable for x in step.limits)]
         inner = [line for x in step.limits for line in _limit(x, where, _short(around))]
-        inner += [x for s in step.steps for x in _step(s, where, around)]
+        limits = [x.variable for x in step.limits]
+        for s in step.steps:
+            inner += _contract(s, where, around, limits) if isinstance(s, Contract) else _step(s, where, around)
         head = _loops((step.loop,), _short([*tiles, block]))[0].removesuffix(" reduction")
         return [*wrapped("", f"{head}, one after the other:", step.reason), *("  " + x for x in inner)]
     if isinstance(step, Measure):
@@ -153,8 +156,8 @@ def _step(step: Step, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
 def _limit(x: Limit, where: Mapping[Value, str], names: Names) -> list[str]:
     variable, lower, upper, origin, whole = (substitute(e, names) for e in (x.variable, x.lower, x.upper, x.origin, x.whole))
     less = "" if origin is ZERO else f" less {origin}"
-    how = f"{less}, kept in [{lower}, {upper}]"
-    return wrapped("", f"{variable} =", show_node(x.node, 3, where, names) + how + (f"; {whole} while {x.flag} is 0" if x.flag else ""))
+    how = f"{less}, kept in [{lower}, {upper}]" + (f"; {whole} while {x.flag} is 0" if x.flag else "")
+    return wrapped("", f"{variable} =", show_node(x.node, 3, where, names) + how)
 
 
 def _scatter(s: Scatter, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[str]:
@@ -263,7 +266,7 @@ def wrapped(pad: str, target: str, value: str) -> list[str]:
     return [pad + x.replace("\xa0", " ") for x in lines]
 
 
-def _contract(c: Contract, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[str]:
+def _contract(c: Contract, where: Mapping[Value, str], tiles: Sequence[Var], limits: Sequence[Var] = ()) -> list[str]:
     names = _short([*tiles, *(x.variable for x in c.loops)])
     lines = _loops(c.loops, names)
     pad = "  " * len(c.loops)
@@ -276,6 +279,10 @@ def _contract(c: Contract, where: Mapping[Value, str], tiles: Sequence[Var]) -> 
     for nest in c.pack:
         lines += [pad + x for x in _nest(nest, where, [*tiles, c.k_start])]
     bounds = []
+    parts = linear(c.out.base, limits) if not set(limits).isdisjoint(c.rows_upper.variables) else None
+    if parts is not None:
+        first = sum((v * (k // c.out.row_stride) for v, k in zip(limits, parts[1], strict=True)), as_expr(0))
+        bounds.append(f" rows [{substitute(first, names)}, {substitute(first + c.rows_upper, names)}]")
     if c.columns_lower is not ZERO or c.columns_upper is not Const(c.n - 1):
         bounds.append(f" columns [{substitute(c.columns_lower, names)}, {substitute(c.columns_upper, names)}]")
     if c.depth_upper is not None:

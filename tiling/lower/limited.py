@@ -22,14 +22,13 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Move, SumOfProducts
-from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify
+from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
 from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.roles import ContractionContext
-from tiling.elements.folds import combined_function
 from tiling.loops.carry import Carry, going_on
 from tiling.loops.domains.box import Box, Span
 from tiling.loops.domains.conditions import bounds_by
-from tiling.loops.element_ir import constant, loads
+from tiling.loops.element_ir import constant
 from tiling.loops.ir import Block2D, Contract, Limit, Loop, LoopKind, Nest, Phase, Schedule, Sequential, Step
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
@@ -168,7 +167,7 @@ def _of_product(
             for rest, is_end in zip(rests, (False, True), strict=False):
                 if isinstance(rest, Const):
                     pair = (number.arguments[0], x.variable)
-                    found.setdefault(pair, []).append(_Bound(number, rest.constant + is_end, is_end))  # type: ignore[arg-type]
+                    found.setdefault(pair, []).append(_Bound(number, rest.constant + is_end, is_end))
     if not found:
         return None
     (groups, along), bounds = max(found.items(), key=lambda f: len(f[1]))

@@ -10,7 +10,7 @@ Intervals hold while the inputs are within limits, which a pass over them finds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -27,16 +27,13 @@ from tiling.loops.affine import never_empty
 from tiling.loops.domains.conditions import bounds_by, is_hole, translated
 from tiling.loops.domains.split_domain import where_all_hold
 from tiling.loops.element_ir import (
-    Apply,
     Choose,
-    IndexNode,
     Load,
     Node,
     Renamer,
     Scalar,
     Test,
     all_nodes,
-    children,
     loads,
     node_variables,
 )
@@ -145,8 +142,8 @@ class Reading:
                 found.update(dict.fromkeys(n.conditions))
             elif isinstance(n, Load) and self.conditions.get(n.value):
                 found.update(dict.fromkeys(self.translate(c, n) for c in self.conditions[n.value]))
-            elif (c := self.compared(n)) is not None:
-                found[c] = None
+            elif (compared := self.compared(n)) is not None:
+                found[compared] = None
         return list(found)
 
     def compared(self, n: Node) -> Condition | None:
@@ -191,8 +188,8 @@ class Sheet:
             if isinstance(n, Choose):
                 for c in n.conditions:
                     bits |= self.bit.get(c, 0)
-            elif (c := reading.compared(n)) is not None:
-                bits |= self.bit.get(c, 0)
+            elif (compared := reading.compared(n)) is not None:
+                bits |= self.bit.get(compared, 0)
             elif isinstance(n, Load) and n.value in reading.member_of:
                 bits |= self._below(k, n)
             self.depends.append(bits)
@@ -331,8 +328,9 @@ class Analysis:
             if any(b & false for b in bits):
                 return operands[-1]
             return operands[-2] if all(b & true for b in bits) else hull(operands[-2], operands[-1])
-        if (c := self.reading.compared(n)) is not None and sheet.bit.get(c, 0) & (true | false):
-            return FALSE if sheet.bit[c] & false else TRUE
+        compared = self.reading.compared(n)
+        if compared is not None and sheet.bit.get(compared, 0) & (true | false):
+            return FALSE if sheet.bit[compared] & false else TRUE
         return span_of(n, operands, self.ranges, lambda: sheet.peak(place))
 
     def _load(self, sheet: Sheet, place: int, load: Load, true: int, false: int) -> Span | None:

@@ -16,6 +16,7 @@
     starts, goes on    a running result starts from the initial value, and each block takes all of it along
     measured           a flag looks at the greatest magnitudes of all of an input, which an earlier phase found
     segments           the parts that an innermost loop was cut into do, together, what its nest says
+    bounds             rows that a loop up to a number read does not store are read nowhere
     left out           what is not computed while a flag is 1 is neutral, or zero, with inputs within the flag's limits
     routine            sorts, scatters, selections and transforms are called as their op says, once and in order
     inputs             arguments are never written; a plan's kernels read what exists by then
@@ -36,6 +37,7 @@ from hlo.registry import Literal
 from tiling.loops.accesses import AlikeSteps, accesses_of, flag_values
 from tiling.loops.domains.iterations import Access, Kind
 from tiling.loops.ir import Buffer, Schedule, Scope
+from tiling.loops.limits import in_full
 from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan
 from tiling.program.in_place_updates import is_update
@@ -43,6 +45,7 @@ from tiling.proving.contents.carried import carried_questions
 from tiling.proving.contents.computed import Assumed, computed_questions
 from tiling.proving.contents.followed import followed, in_whole_nests
 from tiling.proving.contents.left_out import measured_faults
+from tiling.proving.contents.limits import limit_questions
 from tiling.proving.contents.mapped import mapped_questions
 from tiling.proving.contents.routines import routine_faults
 from tiling.proving.contents.segments import segment_questions
@@ -100,7 +103,7 @@ def _of_kernel(schedule: Schedule, operations: int, deadline: float) -> list[Obl
     if not Proof(tuple(found)).holds or finished(schedule) is schedule:
         return found  # passes need not make sense of loops that break a rule: they do not see them
     final = _prove(finished(schedule), operations, deadline, _Prover.cut_loops)
-    final += _prove(followed(schedule), operations, deadline, partial(_Prover.contents, lowered=schedule))
+    final += _prove(followed(schedule), operations, deadline, partial(_Prover.contents, lowered=in_full(schedule)))
     return found + [replace(o, subject=f"final loops, {o.subject}") for o in final]
 
 
@@ -137,6 +140,7 @@ def _prove(
         if found:
             return found
         found.append(Obligation("formed", "all parts", Verdict.PROVED))
+    bounded, schedule = schedule, in_full(schedule)  # what loops that end at numbers read leave out is shown to count for nothing
     if asked is None:
         named = [("routine", *x) for x in routine_faults(schedule)] + [("measured", *x) for x in measured_faults(schedule)]
         for name, subject, fault in named:
@@ -150,6 +154,10 @@ def _prove(
         for o in prover.run() if asked is None else asked(prover):
             plain = not tag or (brief and o.verdict is Verdict.PROVED)
             found.append(o if plain else Obligation(o.name, tag + o.subject, o.verdict, o.witness))
+    if bounded is not schedule:
+        prover = _Prover(bounded, questions, None, brief)
+        found += prover.of_blocks()
+        found += [prover._decided(*x) for x in limit_questions(bounded, questions)] if asked is None else []
     return found
 
 
@@ -239,6 +247,14 @@ class _Prover:
                 yield self._once("produced", a, (a, *before, "", *earlier), partial(self._unproduced, a, before, earlier))
         yield from self._apart()
         yield from self._ranges()
+
+    def of_blocks(self) -> Iterator[Obligation]:
+        """What is read where loops end at numbers read is inside of its buffer, and was stored in the same block or before."""
+        for a in self.accesses:
+            if a.domain.blocks > 1:
+                yield self._decided("in bounds", a, partial(self._outside, a))
+                if self._is_made_here(a):
+                    yield self._decided("produced", a, partial(self._unproduced, a, *self._producers(a)))
 
     def contents(self, lowered: Schedule | None = None) -> Iterator[Obligation]:
         """What has to hold for what is read to be the right thing; of final loops, that were made of the `lowered` ones."""

@@ -15,12 +15,13 @@ from itertools import combinations
 import islpy
 
 from hlo.module import Value
-from hlo.registry import Fold
+from hlo.registry import Fold, SumOfProducts
+from indexing.exact.isl import set_of_boxes
 from tiling.elements.build import ElementBuilder
 from tiling.loops.carry import added_to, is_changed, taken_on
 from tiling.loops.domains.iterations import Access, Domain, Kind
 from tiling.loops.element_ir import Node, Scalar, loads
-from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Sequential, Step
+from tiling.loops.ir import Buffer, Contract, Nest, Phase, Schedule, Scope, Sequential, Step
 from tiling.proving.contents.computed import Question
 from tiling.proving.contents.same_expression import same_expression
 from tiling.proving.relations import IN, Questions, coordinates, points_of
@@ -33,6 +34,9 @@ def carried_questions(schedule: Schedule, accesses: Sequence[Access], ask: Quest
     for number, phase in enumerate(schedule.phases):
         for v, b in _going_on(phase):
             yield "starts", f"phase {number} {b.name}", partial(_start, schedule, v, b)
+        for b in _begun_with_zeros(phase):
+            mine = [a for a in accesses if a.buffer is b]
+            yield "goes on", f"phase {number} {b.name} summed", partial(ask.ask, partial(_summed, mine, b, ask))
         for k, step in enumerate((*phase.before, *phase.steps)):
             if isinstance(step, Sequential):
                 mine = [a for a in accesses if a.order[0] == number]
@@ -49,6 +53,30 @@ def carried_questions(schedule: Schedule, accesses: Sequence[Access], ask: Quest
 def _going_on(phase: Phase) -> list[tuple[Value, Buffer]]:
     """The values, with their buffers, of folds that are carried and contractions that add to what is there."""
     return list(dict.fromkeys(x for step in (*phase.before, *phase.all_steps) for x in added_to(step)))
+
+
+def _begun_with_zeros(phase: Phase) -> list[Buffer]:
+    """The buffers of sums of products that a nest fills with their beginning."""
+    nests = [x for x in (*phase.before, *phase.all_steps) if isinstance(x, Nest)]
+    found = dict.fromkeys(s.buffer for x in nests for s in x.stores if s.value is None and isinstance(s.node, Scalar))
+    ops = {b: b.value.op for b in found if b.value is not None}
+    return [b for b, op in ops.items() if op is not None and isinstance(op.definition.semantics, SumOfProducts)]
+
+
+def _summed(own: Sequence[Access], b: Buffer, ask: Questions) -> str | None:
+    """An element that products are added to in two steps, or in none."""
+    added = [a for a in own if a.kind is Kind.UPDATE]
+    total: islpy.Set | None = None
+    for a in added:
+        reached = ask.relation(a, 0).range()
+        if total is not None and not total.intersect(reached).is_empty():
+            return "two steps add to the same element"
+        total = reached if total is None else total.union(reached)
+    if total is None:
+        return "no products are added"
+    every = set_of_boxes(len(b.shape), [[(0, n - 1, 1) for n in b.shape]])
+    missing = every.subtract(total) if b.scope is Scope.RESULT else islpy.Set.empty(every.get_space())
+    return None if missing.is_empty() else f"no products are added to {coordinates(missing.sample_point())}"
 
 
 def _folded(phase: Phase) -> dict[Buffer, set[int]]:
@@ -133,7 +161,7 @@ def _protocol(s: Sequential, before: Sequence[Step]) -> str | None:
     read = {x.buffer for n in nests for x in loads(n.roots) if x.buffer is not None}
     written = {x.buffer for n in nests for x in n.stores} | {b for n in nests for f in n.folds for b in f.buffers}
     written |= {x.out.buffer for x in s.steps if isinstance(x, Contract)}
-    rescales = any(is_changed(x) or x.value is None for n in nests for x in n.stores)
+    rescales = any(is_changed(x) or (x.value is None and not isinstance(x.node, Scalar)) for n in nests for x in n.stores)
     for b in begun & read - written:
         return f"{b.name} is read in every block and changed in none"
     done: set[Buffer] = set()

@@ -16,6 +16,7 @@ import numpy as np
 from hlo.access import Condition
 from hlo.module import Op, Value
 from hlo.registry import SumOfProducts
+from hlo.types import ElementType
 from indexing.deriving.edges import EdgeMaps
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.build import ElementBuilder
@@ -66,6 +67,7 @@ MOST_TOGETHER = 12  # conditions that are made to hold together
 MOST_IN_A_ROW = 32  # iterations one after the other, where an iteration's number is computed with
 MOST_TERMS = 256
 TRIALS, MOST_TRIALS = 3, 24  # with numbers on both sides: where a select gives no number, elements are drawn again
+TRIALS_OF_INTEGERS = 64  # which may be compared with places, and seldom are one beside the other
 
 
 class Different(Exception):
@@ -244,9 +246,10 @@ class Compared:
         if running and compare.values(found) != compare.values(wanted):
             raise Undecided("it is not written as the op's, and reads other values through copies")
         told = 0
+        wanted_trials = TRIALS_OF_INTEGERS if any(_is_whole(x.value) for x in loads(list(found))) else TRIALS
         places: dict[Value, int] = {}
         try:
-            for seed in range(MOST_TRIALS):
+            for seed in range(max(MOST_TRIALS, wanted_trials)):
                 mine, other = (
                     [Trial(ranges, at, seed, folded, places, running).number(n) for n in nodes] for nodes in (found, wanted)
                 )
@@ -255,7 +258,7 @@ class Compared:
                 if not all(map(close, mine, other)):
                     return True
                 told += not any(x != x for x in mine)
-                if told == TRIALS:
+                if told == wanted_trials:
                     break
         except Untried as reason:
             raise Undecided(f"it is not written as the op's, and {reason}") from None
@@ -322,3 +325,7 @@ class Compared:
             for x in range(first, min(b.upper + 1, first + MOST_IN_A_ROW)) if v in numbers else ():
                 take(every.intersect(points_where(d, [Condition(v, x, x)])))
         return [{v: Const(x) for (v, _), x in zip(d.variables, p, strict=True)} for p in chosen]
+
+
+def _is_whole(v: Value) -> bool:
+    return isinstance(v.tensor.element, ElementType) and v.tensor.element.is_integer

@@ -10,7 +10,7 @@ whole shapes of the values and not on tiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import islpy
 
@@ -30,6 +30,7 @@ from tiling.loops.element_ir import has_runtimes, loads
 from tiling.loops.ir import Contract, Loop, LoopKind, Measure, Nest, Schedule, Scope
 from tiling.loops.stage import Stage
 from tiling.loops.variables import counted
+from tiling.lower.comparisons import Comparisons
 from tiling.lower.member import Member
 from tiling.lower.neutral import Analysis, Reading
 from tiling.proving.relations import guard_set
@@ -80,7 +81,10 @@ def limits_of(schedule: Schedule) -> dict[Value, float | None]:
 class LeftOut:
     """What a schedule's values need while all flags are 1, on the whole shapes of the values."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(
+        self, schedule: Schedule, limits: Mapping[Value, float | None] | None = None, numbers: bool = False
+    ) -> None:
+        """`limits` are the flags', where no others are given. With `numbers`, comparisons with those are conditions, too."""
         self.ranges: dict[Var, Interval] = {}
         self.members: dict[Value, Member] = {}
         given = {b.value for b in schedule.buffers_in(Scope.ARGUMENT)}
@@ -90,8 +94,11 @@ class LeftOut:
         known: dict[Value, float | None] = dict.fromkeys(
             x.value for m in self.members.values() for x in loads((*m.nodes, *m.inits)) if x.value not in self.members
         )
-        reading = Reading([m for v, m in self.members.items() if v is m.stage.values[0]], self.ranges)
-        self.analysis = None if reading.is_cut else Analysis.whole(reading, {**known, **limits_of(schedule)})
+        members = [m for v, m in self.members.items() if v is m.stage.values[0]]
+        self.numbers = Comparisons(self.ranges) if numbers else None
+        reading = Reading(members, self.ranges, None, self.numbers)
+        within = {**known, **(limits_of(schedule) if limits is None else limits)}
+        self.analysis = None if reading.is_cut else Analysis.whole(reading, within)
 
     def _add(self, op: Op, kept: set[Value | None]) -> None:
         """A member for an op, over the whole of its result."""

@@ -99,9 +99,11 @@ class Trial:
         k = zlib.crc32(f"{self.seed} {self.places.setdefault(v, len(self.places))} {where}".encode())
         element = v.tensor.element
         if isinstance(element, ElementType) and (element.is_integer or element.is_boolean):
-            # Small ones, on both sides of what a place may be, and any.
-            is_small = self.seed % 2 == 0 and not element.is_boolean
-            return _wrapped(k % 997 - 300 if is_small else k & 1 if element.is_boolean else k * 0x9E3779B97F4A7C15 >> 7, element)
+            if element.is_boolean:
+                return _wrapped(k & 1, element)
+            # Small ones, on both sides of what a place may be; those about the first places; and any.
+            small = k % 997 - 300 if self.seed % 8 == 0 else k % 17 - 4
+            return _wrapped(small if self.seed % 2 == 0 else k * 0x9E3779B97F4A7C15 >> 7, element)
         return (k % 100_003) / 50_000 - 1.0
 
 
