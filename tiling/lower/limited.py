@@ -22,14 +22,14 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Elementwise, Move, SumOfProducts
-from indexing.expr import Const, Interval, Var, as_expr, minimum, simplify
+from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify
 from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.roles import ContractionContext
 from tiling.loops.carry import Carry, going_on
 from tiling.loops.domains.box import Box, Span
 from tiling.loops.domains.conditions import bounds_by
 from tiling.loops.element_ir import constant
-from tiling.loops.ir import Block2D, Contract, Limit, Loop, LoopKind, Nest, Phase, Schedule, Sequential, Step
+from tiling.loops.ir import Block2D, Buffer, Contract, Limit, Loop, LoopKind, Nest, Phase, Schedule, Sequential, Step
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.lower.comparisons import Comparisons, Number
@@ -41,7 +41,7 @@ from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passing import runs
 
-__all__ = ["Limited", "LimitedLowering", "find_limited", "may_be_limited"]
+__all__ = ["NOTHING_LIMITED", "Limited", "LimitedLowering", "find_limited", "may_be_limited"]
 
 MOST_LOOKED_AT = 64
 """Ops above a factor among which a choice by a comparison is looked for: a mask stands right above its product."""
@@ -110,13 +110,20 @@ class _Bound:
 
 
 @dataclass(frozen=True, eq=False)
-class Limited:
-    """Which product is bounded along which axis, once for each index along `groups`; and the limits of inputs that this takes."""
+class _Product:
+    """A product that is bounded along one axis, once for each index along `groups`."""
 
-    product: Stage
+    stage: Stage
     groups: _Axis
     along: _Axis
     bounds: tuple[_Bound, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Limited:
+    """The products of a fusion that are bounded, and the limits of inputs that this takes."""
+
+    products: tuple[_Product, ...]
     limits: Mapping[Value, float | None]
 
 
@@ -139,191 +146,183 @@ def _find(request: FusionRequest, machine: Machine, names: Names) -> Limited | D
     if limits is None or isinstance(limits, Declined):
         return limits or Declined(NOTHING_LIMITED)
     analysis = Analysis.whole(Reading(whole.plans, whole.ranges, None, numbers), limits)
-    found = [
-        x for p in whole.plans if isinstance(p.stage.op.definition.semantics, SumOfProducts)
-        if (x := _of_product(p, [c for c in analysis.of(p).neutral if numbers.is_among(c)], numbers, limits)) is not None
-    ]  # fmt: skip
-    if len(found) != 1:
-        return Declined(f"{len(found)} products are bounded by numbers known at run time" if found else NOTHING_LIMITED)
-    return found[0]
+    products = [p for p in whole.plans if isinstance(p.stage.op.definition.semantics, SumOfProducts)]
+    found = [_of_product(p, [c for c in analysis.of(p).neutral if numbers.is_among(c)], numbers) for p in products]
+    bounded = tuple(x for x in found if x is not None)
+    return Limited(bounded, limits) if bounded else Declined(NOTHING_LIMITED)
 
 
-def _of_product(
-    p: Member, conditions: Sequence[Condition], numbers: Comparisons, limits: Mapping[Value, float | None]
-) -> Limited | None:
+def _of_product(p: Member, conditions: Sequence[Condition], numbers: Comparisons) -> _Product | None:
     """The bounds along one axis whose numbers have one argument, another axis."""
-    axes = [*(( x, _Axis(False, k)) for k, x in enumerate(p.loops)), *((x, _Axis(True, k)) for k, x in enumerate(p.reduction))]
+    axes = [(x, _Axis(False, k)) for k, x in enumerate(p.loops)] + [(x, _Axis(True, k)) for k, x in enumerate(p.reduction)]
     found: dict[tuple[Var, Var], list[_Bound]] = {}
-    axis_of = {x.variable: axis for x, axis in axes}
+    axis_of: dict[Expr, _Axis] = {x.variable: axis for x, axis in axes}
     for c in conditions:
         v = numbers.of(c)
         assert v is not None
         number = numbers.numbers[v]
-        if len(number.arguments) != 1 or number.arguments[0] not in axis_of:
+        (argument,) = number.arguments if len(number.arguments) == 1 else (None,)
+        if not isinstance(argument, Var) or argument not in axis_of:
             continue
         for x in (x for x, _ in axes if x.variable in c.expression.variables):
             ends = bounds_by(c, x.variable)
             rests = [None if e is None else simplify(e - v, numbers.ranges) for e in ends or ()]
             for rest, is_end in zip(rests, (False, True), strict=False):
                 if isinstance(rest, Const):
-                    pair = (number.arguments[0], x.variable)
-                    found.setdefault(pair, []).append(_Bound(number, rest.constant + is_end, is_end))
+                    found.setdefault((argument, x.variable), []).append(_Bound(number, rest.constant + is_end, is_end))
     if not found:
         return None
     (groups, along), bounds = max(found.items(), key=lambda f: len(f[1]))
-    in_order = tuple(sorted(bounds, key=lambda b: b.is_end))
-    return Limited(p.stage, axis_of[groups], axis_of[along], in_order, limits)
+    return _Product(p.stage, axis_of[groups], axis_of[along], tuple(sorted(bounds, key=lambda b: b.is_end)))
 
 
-class LimitedLowering(Lowering):
-    """The lowering of a fusion whose product is bounded by numbers known at run time: group by group."""
+class _Groups:
+    """A product while it is lowered: the number of its group, the groups of a task, the steps of one group."""
 
-    shares_shapes = False  # the loops of what runs group by group are cut
+    def __init__(self, product: _Product, member: Member, tag: str) -> None:
+        self.product, self.member, self.tag = product, member, tag
+        self.variable = Var(f"g_{tag}")
+        self.span = Span(Const(0), 0, 0)
+        self.steps: list[Step] = []
+        self.limits: tuple[Limit, ...] = ()
+        self.first, self.end = as_expr(0), as_expr(0)
 
-    def __init__(self, request: FusionRequest, machine: Machine, names: Names, limited: Limited) -> None:
-        super().__init__(request, machine, names)
-        self.limited = limited
-        self.group = Var("g")
-        self.product = self.plan_of[limited.product.values[0]]
-        self.in_sum = limited.groups.is_reduction
-        self.first_group, self.last_group = as_expr(0), as_expr(0)
+    def reaches(self, plan: Member) -> bool:
+        """Whether a member is computed group by group, for the product."""
+        return plan is not self.member and any(self.variable in s.lower.variables for s in plan.box or ())
 
-    # ------------------------------------------------------------ places
-
-    def _tile_root(self, value: Value) -> Box:
-        box = super()._tile_root(value)
-        if self.in_sum:
-            return box
-        if self.product is not self.root:
-            raise LookupError("what is bounded for each group is read in the fusion")
-        k = self.limited.groups.number
-        span = box[k]
-        self._count_groups(span)
-        return (*box[:k], Span(self.group, 1, span.extent), *box[k + 1 :])
-
-    def reduction_span(self, plan: Member, number: int, size: int) -> Span:
-        if plan is not self.product or not self.in_sum or number != self.limited.groups.number:
-            return super().reduction_span(plan, number, size)
-        self._count_groups(Span(Const(0), size, size))
-        return Span(self.group, 1, size)
-
-    def _count_groups(self, span: Span) -> None:
-        self.ranges[self.group] = Interval(0, span.extent - 1)
-        self.groups = span.extent
-        self.first_group = span.lower
-        self.last_group = simplify(minimum(span.lower + span.size - 1, span.extent - 1), self.ranges)
-
-    def _is_along(self, plan: Member) -> bool:
-        return plan is not self.product and any(self.group in s.lower.variables for s in plan.box or ())
-
-    # ------------------------------------------------------------ steps
-
-    def run(self) -> Schedule:
-        self.shape_all()
-        self._allocate()
-        p = self.product
-        after = self._after()
-        steps: dict[str, list[Step]] = {"before": [], "inside": [], "after": []}
-        limits = self._limits()
-        begun = Carry(p.value, self.buffers[p.value], p.index, constant(0.0, p.value)).begun(p.loops)
-        if self.in_sum:
-            steps["before"].append(begun)
-        for plan in self.plans:
-            if plan is p:
-                steps["inside"] += [] if self.in_sum else [begun]
-                steps["inside"] += self._bounded_product(limits)
-            elif self._is_along(plan):
-                steps["inside"] += [self._bounded_rows(plan, s, limits) for s in self.emit(plan)]
-            else:
-                steps["after" if plan.stage in after else "before"] += self.emit(plan)
-        self.collect_contractions()
-        inside = [s for s in steps["inside"] if isinstance(s, (Nest, Contract))]
-        kind = LoopKind.REDUCTION if self.in_sum else LoopKind.PARALLEL
-        loop = Loop(self.group, self.first_group, self.last_group, self.groups, kind)
-        reason = "what other groups have is left out"
-        groups = Sequential(loop, tuple(inside), reason, limits)
-        main = Phase(tuple(self.tiles), (*steps["before"], groups, *steps["after"]))
-        return self.schedule(self._measured(main, limits))
-
-    def _measured(self, main: Phase, limits: Sequence[Limit]) -> Phase:
-        """The phase with the flag that its limits ask for."""
-        flags = [x.flag for x in limits if x.flag is not None]
-        if not flags:
-            return main
-        tag = self.names.stage(self.request.root)
-        phase, flag, made = measures(self.plans, self.limited.limits, flags[0], self.ranges, self.names, self.buffers, tag)
-        self.prepass.append(phase)
-        self.extra_buffers.extend(made)
-        return replace(main, flags=(flag,))
-
-    def _after(self) -> set[Stage]:
-        """The stages that read the product."""
-        late, found = {self.product.value}, set[Stage]()
-        for plan in self.plans:
-            if plan is not self.product and any(load.value in late for load in plan.reads):
-                found.add(plan.stage)
-                late.update(plan.stage.values)
-        if any(self._is_along(p) and (p.stage in found or not self.stored_nowhere(p)) for p in self.plans):
-            raise LookupError("what runs group by group is read afterwards")
-        return found
-
-    def stored_nowhere(self, plan: Member) -> bool:
-        """Whether only what runs group by group reads a stage that does."""
-        readers = [p for p in self.plans if any(load.value in plan.stage.values for load in p.reads)]
-        inside = all(p is self.product or self._is_along(p) for p in readers)
-        return inside and not any(v in self.request.stored for v in plan.stage.values)
-
-    def _axis(self) -> tuple[Loop, Span]:
+    def axis(self) -> tuple[Loop, Span]:
         """The bounded loop, and what its task has of the axis."""
-        p, along = self.product, self.limited.along
+        p, along = self.member, self.product.along
         if along.is_reduction:
             loop = p.reduction[along.number]
             return loop, Span(Const(0), loop.extent, loop.extent)
         assert p.box is not None
         return p.loops[along.number], p.box[along.number]
 
-    def _limits(self) -> tuple[Limit, ...]:
-        """What is read for each group, in the task's own count of the axis."""
-        loop, span = self._axis()
-        flag = Var("tame") if any(x is not None for x in self.limited.limits.values()) else None
+
+class LimitedLowering(Lowering):
+    """The lowering of a fusion with products that are bounded by numbers known at run time: group by group."""
+
+    shares_shapes = False  # the loops of what runs group by group are cut
+
+    def __init__(self, request: FusionRequest, machine: Machine, names: Names, limited: Limited) -> None:
+        super().__init__(request, machine, names)
+        self.limits = limited.limits
+        found = ((x, self.plan_of[x.stage.values[0]]) for x in limited.products)
+        self.groups = {p: _Groups(x, p, names.stage(p.stage)) for x, p in found}
+
+    # ------------------------------------------------------------ places
+
+    def _tile_root(self, value: Value) -> Box:
+        box = super()._tile_root(value)
+        for p, g in self.groups.items():
+            if g.product.groups.is_reduction:
+                continue
+            if p is not self.root:
+                raise LookupError("what is bounded for each group is read in the fusion")
+            k = g.product.groups.number
+            g.span, self.ranges[g.variable] = box[k], Interval(0, box[k].extent - 1)
+            box = (*box[:k], Span(g.variable, 1, box[k].extent), *box[k + 1 :])
+        return box
+
+    def reduction_span(self, plan: Member, number: int, size: int) -> Span:
+        g = self.groups.get(plan)
+        if g is None or not g.product.groups.is_reduction or number != g.product.groups.number:
+            return super().reduction_span(plan, number, size)
+        g.span, self.ranges[g.variable] = Span(Const(0), size, size), Interval(0, size - 1)
+        return Span(g.variable, 1, size)
+
+    def _in_place(self, plan: Member, v: Value) -> Buffer | None:
+        return None if plan in self.groups else super()._in_place(plan, v)  # sums grow from group to group in memory of their own
+
+    # ------------------------------------------------------------ steps
+
+    def run(self) -> Schedule:
+        self.shape_all()
+        self._allocate()
+        flag = Var("tame") if any(x is not None for x in self.limits.values()) else None
         if flag is not None:
             self.ranges[flag] = Interval(0, 1)
-        first, end = as_expr(0), simplify(loop.upper + 1, self.ranges)
-        found: list[Limit] = []
-        for k, b in enumerate(self.limited.bounds):
-            v = Var(f"{'end' if b.is_end else 'first'}{k}")
-            self.ranges[v] = Interval(0, loop.extent)
-            node = b.number.at((self.group,), self.ranges)
-            origin = simplify(span.lower - b.more, self.ranges)
-            found.append(Limit(v, node, origin, first, end, b.is_end, flag))
-            if b.is_end:
-                end = v
+        for g in self.groups.values():
+            self._check_readers(g)
+            self._read_limits(g, flag)
+        steps: list[Step] = []
+        for plan in self.plans:
+            group = next((g for g in self.groups.values() if g.reaches(plan)), None)
+            if plan in self.groups:
+                steps += self._product(self.groups[plan])
+            elif group is not None:
+                group.steps += [self._bounded_rows(group, plan, s) for s in self.emit(plan)]
             else:
-                first = v
-        self.first, self.end = first, end
-        return tuple(found)
+                steps += self.emit(plan)
+        self.collect_contractions()
+        main = Phase(tuple(self.tiles), tuple(steps))
+        return self.schedule(main if flag is None else self._measured(main, flag))
 
-    def _bounded_rows(self, plan: Member, step: Step, limits: Sequence[Limit]) -> Step:
+    def _measured(self, main: Phase, flag: Var) -> Phase:
+        """The phase with the flag that its limits ask for."""
+        tag = self.names.stage(self.request.root)
+        phase, found, made = measures(self.plans, self.limits, flag, self.ranges, self.names, self.buffers, tag)
+        self.prepass.append(phase)
+        self.extra_buffers.extend(made)
+        return replace(main, flags=(found,))
+
+    def _check_readers(self, g: _Groups) -> None:
+        """Raises LookupError where something else reads what runs group by group."""
+        for plan in (p for p in self.plans if g.reaches(p)):
+            readers = [p for p in self.plans if any(load.value in plan.stage.values for load in p.reads)]
+            if any(p is not g.member and not g.reaches(p) for p in readers) or self.request.stored & {*plan.stage.values}:
+                raise LookupError("what runs group by group is read by others")
+
+    def _read_limits(self, g: _Groups, flag: Var | None) -> None:
+        """What is read for each group, in the task's own count of the axis."""
+        loop, span = g.axis()
+        g.first, g.end = as_expr(0), simplify(loop.upper + 1, self.ranges)
+        for k, b in enumerate(g.product.bounds):
+            v = Var(f"{'end' if b.is_end else 'first'}{k}_{g.tag}")
+            self.ranges[v] = Interval(0, loop.extent)
+            node = b.number.at((g.variable,), self.ranges)
+            origin = simplify(span.lower - b.more, self.ranges)
+            g.limits = (*g.limits, Limit(v, node, origin, g.first, g.end, b.is_end, flag))
+            if b.is_end:
+                g.end = v
+            else:
+                g.first = v
+
+    def _product(self, g: _Groups) -> list[Step]:
+        """The loop over the groups, and before it what sums begin with: in each group, where a group has sums of its own."""
+        p, in_sum = g.member, g.product.groups.is_reduction
+        begun = Carry(p.value, self.buffers[p.value], p.index, constant(0.0, p.value)).begun(p.loops)
+        inside = [*g.steps, *([] if in_sum else [begun]), *self._summed(g)]
+        last = simplify(minimum(g.span.lower + g.span.size - 1, g.span.extent - 1), self.ranges)
+        kind = LoopKind.REDUCTION if in_sum else LoopKind.PARALLEL
+        loop = Loop(g.variable, g.span.lower, last, g.span.extent, kind)
+        steps = tuple(s for s in inside if isinstance(s, (Nest, Contract)))
+        groups = Sequential(loop, steps, "what other groups have is left out", g.limits)
+        return [begun, groups] if in_sum else [groups]
+
+    def _bounded_rows(self, g: _Groups, plan: Member, step: Step) -> Step:
         """A step that computes a factor: where the product reads it along its axis, and nothing else does."""
         readers = [q for q in self.plans if any(load.value is plan.value for load in q.reads)]
-        if readers != [self.product] or not isinstance(step, Nest) or step.folds or step.segments or plan.box is None:
+        if readers != [g.member] or not isinstance(step, Nest) or step.folds or step.segments or plan.box is None:
             return step
-        loop, span = self._axis()
-        mine = [load for load in self.product.reads if load.value is plan.value]
+        loop, span = g.axis()
+        mine = [load for load in g.member.reads if load.value is plan.value]
         wanted = simplify(span.lower + loop.variable, self.ranges)
         places = [k for k in range(len(plan.box)) if all(load.index[k] is wanted for load in mine)]
         if len(places) != 1 or plan.box[places[0]].lower is not span.lower or plan.box[places[0]].size != span.size:
             return step
         bounded = plan.loops[places[0]].variable
-        new = [replace(x, lower=self.first, upper=self.end - 1) if x.variable is bounded else x for x in step.loops]
+        new = [replace(x, lower=g.first, upper=g.end - 1) if x.variable is bounded else x for x in step.loops]
         return replace(step, loops=tuple(new))
 
-    def _bounded_product(self, limits: Sequence[Limit]) -> list[Step]:
-        p = self.product
+    def _summed(self, g: _Groups) -> list[Step]:
+        p = g.member
         lowered = lower_contraction(
             ContractionContext(
                 p.stage, p.loops, p.index, p.reduction, p.nodes, self.buffers, self.ranges, self.machine, self.names,
-                lambda v: v in self.plan_of, goes_on=True, blocks=((self.group, self.groups),),
+                lambda v: v in self.plan_of, goes_on=True, blocks=((g.variable, g.span.extent),),
             )
         )  # fmt: skip
         c = lowered.steps[-1] if lowered is not None and lowered.steps else None
@@ -332,18 +331,18 @@ class LimitedLowering(Lowering):
         if not all(isinstance(s, Nest) for s in lowered.steps[:-1]):
             raise LookupError("a product's factor is turned first")
         self.contractions[p] = (lowered,)
-        return [*lowered.steps[:-1], going_on(self._bounded(c))]
+        return [*lowered.steps[:-1], going_on(self._bounded(c, g))]
 
-    def _bounded(self, c: Contract) -> Contract:
-        loop, _ = self._axis()
-        if self.limited.along.is_reduction:
+    def _bounded(self, c: Contract, g: _Groups) -> Contract:
+        loop, _ = g.axis()
+        if g.product.along.is_reduction:
             if c.levels or c.k != loop.extent or c.pack or not c.kernel.adds:
                 raise LookupError("the depth of a product is bounded where it is one loop, of factors that lie in memory")
-            return replace(c, depth_lower=self.first, depth_upper=simplify(self.end - 1, self.ranges))
-        if c.row_dimensions != (self.limited.along.number,) or c.m != loop.extent or c.pack:
+            return replace(c, depth_lower=g.first, depth_upper=simplify(g.end - 1, self.ranges))
+        if c.row_dimensions != (g.product.along.number,) or c.m != loop.extent or c.pack:
             raise LookupError("the rows of a product are bounded where they are one loop, of factors that lie in memory")
 
         def moved(b: Block2D) -> Block2D:
-            return replace(b, base=simplify(b.base + self.first * b.row_stride, self.ranges))
+            return replace(b, base=simplify(b.base + g.first * b.row_stride, self.ranges))
 
-        return replace(c, left=moved(c.left), out=moved(c.out), rows_upper=simplify(self.end - 1 - self.first, self.ranges))
+        return replace(c, left=moved(c.left), out=moved(c.out), rows_upper=simplify(g.end - 1 - g.first, self.ranges))

@@ -9,7 +9,7 @@ from tiling.cost_model import model_of
 from tiling.loops.ir import LoopKind, Nest, Schedule
 from tiling.loops.names import Names
 from tiling.lower.fusion import Lowering
-from tiling.lower.limited import LimitedLowering, find_limited, may_be_limited
+from tiling.lower.limited import NOTHING_LIMITED, LimitedLowering, find_limited, may_be_limited
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
@@ -39,7 +39,8 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
     if may_be_limited(request.stages, names):
         limited = _limited(request, machine, names)
         if isinstance(limited, Declined):
-            made = replace(made, notes=(*made.notes, f"no loops bounded by numbers read: {limited.reason}"))
+            why = () if limited.reason == NOTHING_LIMITED else (f"no loops bounded by numbers read: {limited.reason}",)
+            made = replace(made, notes=(*made.notes, *why))
         else:
             other, known = _figures(limited, machine), _figures(made, machine)
             note = f"loops bounded by numbers read: {_compared(other, known)} in full"
