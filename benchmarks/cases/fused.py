@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,10 @@ SMALL, LARGE = ((512, 512), (512, 8192)), ((2048, 1024), (1024, 32000))
 CACHE = (8, 8, 4096, 64)
 EXPERTS, TOKENS, WIDTH, HIDDEN = 8, 2048, 512, 1024
 STEPS, CHANNELS, STATES = 2048, 256, 16
+RAGGED = {
+    "even": (512,) * 8, "uneven": (1500, 100, 700, 300, 20, 900, 400, 176), "half empty": (0, 1500, 0, 900, 0, 1096, 0, 600),
+    "one group": (0, 0, 4096, 0, 0, 0, 0, 0), "half the rows": (256,) * 8,
+}  # fmt: skip
 
 
 def arrays(*shapes: tuple[int, ...], labels: tuple[int, int] | None = None) -> Arrays:
@@ -33,6 +38,13 @@ def _experts() -> Arrays:
     rng = np.random.default_rng(8)
     up, down = ((rng.standard_normal((EXPERTS, *s)) * 0.05).astype(np.float32) for s in ((WIDTH, HIDDEN), (HIDDEN, WIDTH)))
     return x, router, up, down
+
+
+def _ragged(sizes: tuple[int, ...]) -> Arrays:
+    """4096 rows in groups of these sizes, a matrix for each group, how many rows each has, and a gradient of the product."""
+    rng = np.random.default_rng(13)
+    x, w, c = (rng.standard_normal(s).astype(np.float32) for s in ((4096, 1024), (len(sizes), 1024, 512), (4096, 512)))
+    return x, w, np.asarray(sizes, np.int32), c
 
 
 def _quantized(rows: int, depth: int, columns: int, group: int, bits: int) -> Arrays:
@@ -129,6 +141,15 @@ def jax_cases() -> Iterator[FusedCase]:
         y = lax.ragged_dot(h, down, sizes) * share.reshape(-1)[order][:, None]
         return jnp.zeros_like(x).at[order // 2].add(y)
 
+    def ragged_product(x: Any, w: Any, sizes: Any, c: Any) -> Any:
+        return lax.ragged_dot(x, w, sizes)
+
+    def ragged_by_rows(x: Any, w: Any, sizes: Any, c: Any) -> Any:
+        return jax.vjp(lambda x: lax.ragged_dot(x, w, sizes), x)[1](c)[0]
+
+    def ragged_by_weights(x: Any, w: Any, sizes: Any, c: Any) -> Any:
+        return jax.vjp(lambda w: lax.ragged_dot(x, w, sizes), w)[1](c)[0]
+
     def buckets(x: Any, router: Any, up: Any, down: Any) -> Any:
         """The same with room for so many tokens for each expert: scattered there, products of all experts, gathered back."""
         room = 2 * TOKENS // EXPERTS * 5 // 4
@@ -221,6 +242,9 @@ def jax_cases() -> Iterator[FusedCase]:
     yield "rotary positions, scores", rotary, lambda: arrays((512, 512), (512, 512), (512, 512))
     yield "experts, ragged groups", ragged, _experts
     yield "experts, buckets", buckets, _experts
+    for groups, sizes in RAGGED.items():
+        for name, function in (("", ragged_product), (", by rows", ragged_by_rows), (", by weights", ragged_by_weights)):
+            yield f"ragged product{name}, {groups}", function, partial(_ragged, sizes)
     yield "int8 weights, 1 row", int8, lambda: _quantized(1, 4096, 4096, 4096, 8)
     yield "int8 weights, 256 rows", int8, lambda: _quantized(256, 4096, 4096, 4096, 8)
     yield "int4 weights, groups of 64, 1 row", int4, lambda: _quantized(1, 4096, 4096, 64, 4)

@@ -28,7 +28,7 @@ from tiling.contract.roles import ContractionContext
 from tiling.loops.carry import Carry, going_on
 from tiling.loops.domains.box import Box, Span
 from tiling.loops.domains.conditions import bounds_by
-from tiling.loops.element_ir import constant
+from tiling.loops.element_ir import constant, loads
 from tiling.loops.ir import Block2D, Buffer, Contract, Limit, Loop, LoopKind, Nest, Phase, Schedule, Sequential, Step
 from tiling.loops.names import Names
 from tiling.loops.stage import Stage
@@ -293,6 +293,8 @@ class LimitedLowering(Lowering):
     def _product(self, g: _Groups) -> list[Step]:
         """The loop over the groups, and before it what sums begin with: in each group, where a group has sums of its own."""
         p, in_sum = g.member, g.product.groups.is_reduction
+        if self._is_narrow(p.value):
+            raise LookupError("a sum of 16 bits is rounded once, of factors that are widened first")
         begun = Carry(p.value, self.buffers[p.value], p.index, constant(0.0, p.value)).begun(p.loops)
         inside = [*g.steps, *([] if in_sum else [begun]), *self._summed(g)]
         last = simplify(minimum(g.span.lower + g.span.size - 1, g.span.extent - 1), self.ranges)
@@ -328,8 +330,10 @@ class LimitedLowering(Lowering):
         c = lowered.steps[-1] if lowered is not None and lowered.steps else None
         if lowered is None or not isinstance(c, Contract) or c.out.buffer is not self.buffers[p.value]:
             raise LookupError("a product does not run group by group over the micro-kernel")
-        if not all(isinstance(s, Nest) for s in lowered.steps[:-1]):
-            raise LookupError("a product's factor is turned first")
+        copied = [x.value for s in lowered.steps[:-1] for x in loads(s.roots if isinstance(s, Nest) else ())]
+        is_copied = any(g.reaches(self.plan_of[v]) for v in copied if v in self.plan_of)
+        if is_copied or not all(isinstance(s, Nest) for s in lowered.steps[:-1]):
+            raise LookupError("a product's factor of one group is turned or copied first")
         self.contractions[p] = (lowered,)
         return [*lowered.steps[:-1], going_on(self._bounded(c, g))]
 

@@ -12,6 +12,7 @@ import codegen
 import hlo
 import interp
 import tiling
+from hlo.types import element_type
 from indexing.expr import Const
 from tests.mutations.programs import in_form
 from tests.tiling.lower.ragged_programs import KINDS, operands, ragged
@@ -73,6 +74,18 @@ def test_what_is_left_out_may_be_no_number(kind: str, value: float) -> None:
         given.append(np.array(SIZES["some rows in none"], np.int32))
         (found,), (expected,) = exe(*given), interp.evaluate(module, *given)
         agree(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("element", ["bf16", "f64"])
+def test_other_types(kind: str, element: str) -> None:
+    """Sums of 16 bits are rounded once, and stay in one loop over all groups."""
+    module, plan = planned(kind, element)
+    assert has_limits(plan.fusions[-1].schedule) is (element == "f64")
+    dtype = element_type(element).dtype
+    given = [*(x.astype(dtype) for x in arrays(kind)), np.array(SIZES["uneven"], np.int32)]
+    (found,), (expected,) = codegen.compile(plan)(*given), interp.evaluate(module, *given)
+    np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=2e-2, atol=2e-2)
 
 
 def test_random_groups() -> None:

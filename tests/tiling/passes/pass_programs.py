@@ -8,6 +8,7 @@ from pathlib import Path
 import hlo
 from tests.random_programs import random_program
 from tests.tiling.lower.attention_programs import attention
+from tests.tiling.lower.ragged_programs import ragged
 from tests.tiling.passes.test_lane_folds import program as rows_with_places
 
 __all__ = ["EXAMPLES", "FILES"]
@@ -262,6 +263,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "join_siblings": file("group_norm"),
     "lower": file("softmax"),
     "bound_by_masks": masked,
+    "bound_by_numbers": lambda: hlo.parse(ragged("product", 96, 40, 33, 5)),
     "tighten_bounds": file("cumulative_sum"),
     "unroll_choices": text("%x: tensor<64x64xf32>, %y: tensor<64x64xf32>", "tensor<4x64x64xf32>", FOUR_PARTS),
     "online_form": lambda: hlo.parse(attention("none", "additive", "-1.0e9", 16, 65536, heads=1)),
