@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "operands", "ragged"]
+__all__ = ["KINDS", "operands", "ragged", "two_products"]
 
 KINDS = ("product", "by rows", "by weights")
 """y[m, n] = sum of x[m, k] w[g, k, n] for the row's group g; and from y's gradient c those of x and of w."""
@@ -58,3 +58,14 @@ def operands(kind: str, rows: int, depth: int, columns: int, groups: int) -> lis
     """The shapes of the arguments but for the groups' sizes."""
     x, w, y = (rows, depth), (groups, depth, columns), (rows, columns)
     return {"product": [x, w], "by rows": [w, y], "by weights": [x, y]}[kind]
+
+
+def two_products(rows: int, depth: int, columns: int, groups: int) -> str:
+    """tanh of a ragged product by weights w, times weights v of the same groups: two layers of experts."""
+    y, v, x = f"tensor<{rows}x{columns}xf32>", f"tensor<{groups}x{columns}x{depth}xf32>", f"tensor<{rows}x{depth}xf32>"
+    first, _, _ = ragged("product", rows, depth, columns, groups).partition("\n  return")
+    second = f"""
+  %1 = stablehlo.tanh %0 : {y}{_masked("ym", "%1", groups, rows, columns, "f32")}
+  %2 = stablehlo.dot_general %ym, %v, contracting_dims = [2, 0] x [1, 0] : (tensor<{groups}x{rows}x{columns}xf32>, {v}) -> {x}
+  return %2 : {x} }}"""
+    return first.replace("@main(", f"@main(%v: {v}, ").replace(f"-> {y} {{", f"-> {x} {{", 1) + second

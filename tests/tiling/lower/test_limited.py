@@ -15,7 +15,7 @@ import tiling
 from hlo.types import element_type
 from indexing.expr import Const
 from tests.mutations.programs import in_form
-from tests.tiling.lower.ragged_programs import KINDS, operands, ragged
+from tests.tiling.lower.ragged_programs import KINDS, operands, ragged, two_products
 from tests.tiling.proving.test_mutations import with_step
 from tiling import prove
 from tiling.loops.ir import Nest, Schedule, Sequential
@@ -119,6 +119,20 @@ def test_proved(kind: str) -> None:
     assert proof.holds, proof
     names = {o.name for o in proof.obligations}
     assert {"left out", "bounds"} <= names
+
+
+def test_two_products_with_what_lies_between_are_one_kernel() -> None:
+    module = hlo.parse(two_products(512, 256, 128, GROUPS))
+    plan = tiling.plan(module, machine=replace(MACHINE, cores=1), supports=codegen.supports)
+    (schedule,) = (f.schedule for f in plan.fusions)
+    assert str(schedule).count("one after the other") == 2
+    proof = prove(plan)
+    assert proof.holds, proof
+    rng = np.random.default_rng(3)
+    v, x, w = ((rng.standard_normal(s) * 0.1).astype(np.float32) for s in ((GROUPS, 128, 256), (512, 256), (GROUPS, 256, 128)))
+    for sizes in ([100, 0, 200, 12, 200], [0, 500, 0, 0, 0]):
+        given = [v, x, w, np.array(sizes, np.int32)]
+        agree(codegen.compile(plan)(*given)[0], interp.evaluate(module, *given)[0])
 
 
 def test_tiles_of_rows_count_limits_from_their_own_first_row() -> None:
