@@ -12,15 +12,20 @@ import codegen
 import hlo
 import interp
 import tiling
+from codegen.c.source import c_source
+from codegen.source.emit import PhaseSource, emit_phase
 from hlo.types import element_type
 from indexing.expr import Const
 from tests.mutations.programs import in_form
+from tests.tiling.files.test_loops_text import check
 from tests.tiling.lower.ragged_programs import KINDS, operands, ragged, two_products
 from tests.tiling.proving.test_mutations import with_step
 from tiling import prove
+from tiling.files.plan_file import plan_from_text, plan_text
 from tiling.loops.ir import Nest, Schedule, Sequential
 from tiling.loops.limits import has_limits, in_full
 from tiling.passing import without
+from tiling.pipeline import finished
 
 MACHINE = tiling.Machine(cores=2, vector_bytes=32, vector_registers=16)
 ROWS, DEPTH, COLUMNS, GROUPS = 96, 40, 33, 5
@@ -119,6 +124,24 @@ def test_proved(kind: str) -> None:
     assert proof.holds, proof
     names = {o.name for o in proof.obligations}
     assert {"left out", "bounds"} <= names
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plans_and_loops_go_to_a_file_and_back(kind: str) -> None:
+    _, plan = planned(kind)
+    assert check(plan) == len(plan.fusions)
+    read = plan_from_text(plan_text(plan))
+    assert str(read.fusions[-1].schedule) == str(plan.fusions[-1].schedule)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_in_c(kind: str) -> None:
+    schedule = finished(planned(kind)[1].fusions[-1].schedule)
+    for phase in schedule.phases:
+        made = emit_phase(schedule, phase, "kernel")
+        assert isinstance(made, PhaseSource)
+        text = c_source(made.kernel)
+        assert isinstance(text, str), text
 
 
 def test_two_products_with_what_lies_between_are_one_kernel() -> None:
