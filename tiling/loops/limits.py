@@ -73,14 +73,13 @@ def _shared(before: Nest | Contract, step: Nest | Contract, ranges: Mapping[Var,
     def count(lower: Expr, upper: Expr, most: int) -> int:
         return max(1, min(most, interval(simplify(upper - lower, ranges), ranges).upper + 1))
 
+    def cut(old: Loop, new: Loop) -> Loop:
+        same = old.lower is new.lower and old.upper is new.upper
+        return new if same else replace(new, extent=count(new.lower, new.upper, new.extent))
+
     if isinstance(step, Nest) and isinstance(before, Nest):
-        moved = [y.lower is not x.lower or y.upper is not x.upper for x, y in zip(before.loops, step.loops, strict=True)]
-        return replace(step, loops=tuple(_cut(x, m, count) for x, m in zip(step.loops, moved, strict=True)))
+        return replace(step, loops=tuple(map(cut, before.loops, step.loops)))
     assert isinstance(step, Contract) and isinstance(before, Contract)
     m = count(as_expr(0), step.rows_upper, step.m) if step.rows_upper is not before.rows_upper else step.m
     k = count(step.depth_lower, step.last_depth, step.k) if step.depth_upper is not before.depth_upper else step.k
     return replace(step, m=m, k=k)
-
-
-def _cut(x: Loop, moved: bool, count: object) -> Loop:
-    return replace(x, extent=count(x.lower, x.upper, x.extent)) if moved else x  # type: ignore[operator]
