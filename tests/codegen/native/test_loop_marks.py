@@ -135,12 +135,12 @@ def test_library_functions_in_line_take_two_pipelines(unmarked_loops: list[bool]
 def test_a_kernel_is_lowered_and_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a library function in line takes the marks off its loops, which were lowered again for that."""
     done: list[str] = []
-    for name in ("_lower_structured", "parsed"):
+    for name in ("_lower_structured", "parsed_for"):
         known = getattr(native, name)
         monkeypatch.setattr(native, name, lambda *x, known=known, name=name: (done.append(name), known(*x))[1])
     source = _source("transpose(8, 8, x, 0, 8, y, 0, 8)\n        for i in range(200):\n            y[300*t + i] = x[i]")
     module = native.build(source, "<kernel>", SIGNATURE, "entry", Target.named("avx2"), {}, parse(source))
-    assert done == ["_lower_structured", "parsed"]
+    assert done == ["_lower_structured", "parsed_for"]
     assert "tilewright.inner" not in str(module) and "<8 x float>" in str(module)
 
 
