@@ -13,13 +13,14 @@ from dataclasses import replace
 from math import gcd, log2, prod
 
 from hlo.module import Value
+from indexing.caches import Memo
 from indexing.expr import Expr, Var
 from tiling.contract.register_blocks import fill, sums_in_blocks
 from tiling.cost_model import Estimate, model_of
 from tiling.elements.folds import has_own_body
 from tiling.loops.accesses import buffers_by_value
 from tiling.loops.affine import steps_along
-from tiling.loops.element_ir import loads
+from tiling.loops.element_ir import Load, loads
 from tiling.loops.ir import (
     Block2D,
     Buffer,
@@ -125,6 +126,9 @@ def _one_by_one(step: Ordering | Scatter | Selection) -> float:
     around = (*step.loops, *step.window) if isinstance(step, Selection) else () if isinstance(step, Ordering) else step.loops
     elements = step.count * 4 if isinstance(step, Ordering) else prod(x.extent for x in around)
     return elements * SCALAR_SECONDS
+
+
+_ORDERED: Memo[tuple[Nest, tuple[tuple[tuple[int, ...], int], ...]], tuple[Nest, Work]] = Memo(1 << 12)
 
 
 def _lanes_used(extent: int, lanes: int) -> float:
@@ -241,10 +245,24 @@ class _Phase:
 
     def _nest(self, nest: Nest, outside: Mapping[Var, int] = NOTHING) -> tuple[float, float]:
         """(arithmetic, cache traffic) seconds of one execution; `outside` are a task's loops around it, with their extents."""
-        nest = order_loops(nest, lambda load: load.buffer or self.by_value[load.value])
+        nest, work = self._ordered(nest)
         if self.phase.flags:
-            nest = replace(nest, loops=self.averages.loops(nest))
-        return self._work(work_of(nest), range(len(nest.loops)), outside)
+            work = work_of(replace(nest, loops=self.averages.loops(nest)))
+        return self._work(work, range(len(nest.loops)), outside)
+
+    def _ordered(self, nest: Nest) -> tuple[Nest, Work]:
+        """A nest in the order that it runs in, and its work: the same for all tiles that pack a factor by this nest."""
+
+        def buffer_of(load: Load) -> Buffer:
+            return load.buffer or self.by_value[load.value]
+
+        read = [buffer_of(x) for x in loads(nest.each)]
+        key = nest, tuple([(b.strides, b.element.itemsize_bytes) for b in read])
+        known = _ORDERED.get(key)
+        if known is None:
+            ordered = order_loops(nest, buffer_of)
+            known = _ORDERED.keep(key, (ordered, work_of(ordered)))
+        return known
 
     def _work(self, work: Work, order: Sequence[int], outside: Mapping[Var, int] = NOTHING) -> tuple[float, float]:
         """The same for what a nest does, its loops in this order, outermost first."""
