@@ -60,7 +60,6 @@ LONG_RUN_BYTES = 2048  # and from here on they are long
 ONE_CORE_SLOWER = 1.6
 NARROW = 1.3  # times as long as others take products of one vector of columns
 REACHED = 0.92  # of the peak, by blocks that fill the registers
-INTEGERS = 1 / 3  # of it, by sums of integers one by one: a product takes two instructions' time, the addition is a third
 SEAMS = 1.1  # what blocks lose where one ends and the next begins
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
@@ -443,7 +442,7 @@ class _Phase:
             return self.machine.pairs_per_lane
         sums_bytes = factors <= {"i8", "ui8"} and c.out.buffer.element.itemsize_bytes == 4 and c.kernel.needs_runs
         if not sums_bytes:
-            return INTEGERS if c.out.buffer.element.is_integer else 1
+            return 1
         return min(4, self.machine.byte_products) if c.kernel.along else self.machine.products_per_lane(1)
 
     def _moved(self, c: Contract, block: Block2D) -> int:

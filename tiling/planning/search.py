@@ -408,8 +408,12 @@ def _contracts(whole: Sketch | Schedule) -> Sequence[Contract]:
 
 
 def _is_in_residues(whole: Sketch | Schedule) -> bool:
-    """Whether one value is several contractions of windows, which share a copy of these where a task is small enough for one."""
-    copies = [s.value for s in _contracts(whole) if Scope.THREAD in (s.left.buffer.scope, s.right.buffer.scope)]
+    """Whether one value is several contractions of windows, which share a copy of these where a task is small enough for one.
+
+    Bytes are multiplied in groups, out of panels that are copied anyway.
+    """
+    made = [s for s in _contracts(whole) if Scope.THREAD in (s.left.buffer.scope, s.right.buffer.scope)]
+    copies = [s.value for s in made if s.out.buffer.element.is_float]
     return len({*copies}) < len(copies)
 
 
