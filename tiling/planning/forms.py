@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from hlo.errors import Declined
 from tiling.cost_model import model_of
@@ -24,6 +26,8 @@ __all__ = ["is_long", "lower", "masks_pay", "online_pays", "weigh"]
 MUCH_SLOWER = 1.15
 LEAST_ITEM_BYTES = 4
 _BOUNDED = "loops bounded by masks"
+
+T = TypeVar("T")
 
 
 def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
@@ -170,17 +174,22 @@ def _lowered(request: FusionRequest, machine: Machine, names: Names) -> Schedule
 
 def _limited(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
     """The form with loops that are bounded by numbers read when the program runs, or why there is none."""
-    try:
-        found = find_limited(request, machine, names)
-        return found if isinstance(found, Declined) else LimitedLowering(request, machine, names, found).run()
-    except LookupError as reason:
-        return Declined(str(reason))
+    return _found(find_limited, LimitedLowering, request, machine, names)
 
 
 def _online(request: FusionRequest, machine: Machine, names: Names) -> Schedule | Declined:
     """The form with a sequential loop over blocks of a reduction's dimension, or why there is none."""
+    return _found(find_online, OnlineLowering, request, machine, names)
+
+
+def _found(
+    find: Callable[[FusionRequest, Machine, Names], T | Declined],
+    lowering: Callable[[FusionRequest, Machine, Names, T], Lowering],
+    request: FusionRequest, machine: Machine, names: Names,
+) -> Schedule | Declined:  # fmt: skip
+    """The schedule by a lowering of what a search found of a fusion, or why there is none."""
     try:
-        found = find_online(request, machine, names)
-        return found if isinstance(found, Declined) else OnlineLowering(request, machine, names, found).run()
+        found = find(request, machine, names)
+        return found if isinstance(found, Declined) else lowering(request, machine, names, found).run()
     except LookupError as reason:
         return Declined(str(reason))
