@@ -23,6 +23,7 @@ from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.loops.variables import counted
 from tiling.machine import Machine
+from tiling.passes.unrolling.write_out_sums import MOST_SIDE_BY_SIDE
 
 __all__ = ["ContractionContext", "LoweredContraction", "Roles", "fills_better", "goes_on", "share_of_lanes", "whole_extent"]
 
@@ -239,6 +240,8 @@ class Roles:
 
         if c.ends:
             return None  # what a mask leaves out is left out in place
+        if prod(x.extent for x in c.depth) <= MOST_SIDE_BY_SIDE and any(self._fills_with_groups(x, lanes) for x in columns):
+            return None
         known = max((filled(x) for x in columns), default=0.0)
         others = [
             x for k in (0, 1) for x in alone[k]
@@ -248,6 +251,11 @@ class Roles:
         # Few columns of a result are better than turning a whole factor.
         found = [x for x in others if known < 0.5 or lies(x)[1]]
         return max(found, key=lies, default=None)
+
+    def _fills_with_groups(self, member: Loop, lanes: int) -> bool:
+        """Whether the members of all groups fill the vectors, side by side: short sums go lane by lane (`tiling.contract.lanes`)."""
+        whole = self.members.get(member.variable)
+        return whole is not None and not fills_better(1.0, share_of_lanes(self._whole_extent(whole), lanes))
 
     def _whole_extent(self, loop: Loop) -> int:
         """A loop's extent over the whole result, where it is not a part of a cut one: a residue's over every so many of it."""

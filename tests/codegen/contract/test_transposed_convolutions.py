@@ -123,6 +123,7 @@ CASES = {
     "line_first": Transposed((37,), (4,), (32, 48), (2,), (1,), (1,), ((2, 2),), first=True),
     "space": Transposed((5, 6, 7), (3, 2, 3), (8, 16), (2, 2, 2), (1,) * 3, (1,) * 3, ((1, 1),) * 3, batch=1),
     "groups": Transposed(groups=2, channels=(16, 32)),
+    "small_groups": Transposed(size=(14, 14), groups=32, channels=(128, 128)),
     "each_channel": Transposed(groups=24, channels=(24, 24)),
     "each_channel_first": Transposed(groups=24, channels=(24, 24), first=True),
     "no_window": Transposed(window=(1, 1), pads=((0, 1), (1, 0))),
@@ -245,6 +246,17 @@ def test_one_channel_has_products_of_one_row(window: int, pads: tuple[int, int])
     case = Transposed(size=(64, 64), channels=(64, 1), window=(window,) * 2, pads=(pads,) * 2, batch=1, first=True)
     found = products(hlo.parse(case.text))
     assert [(s.m, s.n, s.right.buffer.name.endswith("_window")) for s in found] == [(1, 64, True)] * 4
+
+
+@pytest.mark.machine("avx512")
+def test_groups_of_few_channels_go_lane_by_lane_between_holes() -> None:
+    """All groups' members side by side fill the vectors, which a block of a group's four rows would not do better."""
+    case = CASES["small_groups"]
+    (fusion,) = (s for s in plan(hlo.parse(case.text)).steps if isinstance(s, Fusion))
+    sums = [s for s in fusion.schedule.main.steps if isinstance(s, Nest) and s.folds]
+    assert not products(hlo.parse(case.text)) and len(sums) == 5  # of four residues, and of everything while the flag is 0
+    wide = replace(case, groups=2)
+    assert len(products(hlo.parse(wide.text))) == 4
 
 
 def test_zeros_in_place_of_sums_are_refuted() -> None:
