@@ -253,7 +253,7 @@ class Roles:
         return max(found, key=lies, default=None)
 
     def _fills_with_groups(self, member: Loop, lanes: int) -> bool:
-        """Whether the members of all groups fill the vectors, side by side: short sums go lane by lane (`tiling.contract.lanes`)."""
+        """Whether all groups' members fill the vectors side by side: short sums go lane by lane (`tiling.contract.lanes`)."""
         whole = self.members.get(member.variable)
         return whole is not None and not fills_better(1.0, share_of_lanes(self._whole_extent(whole), lanes))
 
