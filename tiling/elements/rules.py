@@ -1,4 +1,6 @@
-"""Rewrites of element expressions, each `before -> after` with its reason. None changes a value's bits, but for tanh and erf.
+"""Rewrites of element expressions, each `before -> after` with its reason.
+
+None changes a value's bits, but for tanh, erf and powers of 3, 4 and -2, which stay within what these functions are off by.
 
 f(index e1, index e2)            -> index e                  integer arithmetic that cannot overflow stays an index
 compare(index e1, index e2)      -> test(e1 - e2 in [..])    a mask is a condition on indices, not on data
@@ -6,15 +8,19 @@ select(test, a, b)               -> choose(test, a, b)       so that loops can b
 select(p, true, false)           -> p
 select(true, a, b)               -> a
 maximum(-inf, x)                 -> x                        also for NaN: the maximum of NaN is NaN
+c + d, c - d, c * d, c < d       -> what they are            f32 and f64
 x / c                            -> x * (1 / c)              c a power of two: both round the same real number
 convert to the same type         -> x
+power(x, n)                      -> x, x x, x x x, (x x)(x x), 1 / x, (1 / x)(1 / x): a power takes seven times as long
 tanh(x) + c                      -> fast_tanh(x) + c         f32, |c| >= 1: the difference is at most 3 ulp of 1; erf likewise
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import frexp, isinf
+from math import frexp, isinf, isnan
+from operator import add, eq, ge, gt, le, lt, mul, ne, sub
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +35,8 @@ __all__ = ["simplify_node", "wrapped"]
 
 Ranges = Mapping[Var, Interval]
 Rule = Callable[[Apply, Ranges], Node | None]
+
+_WIDE, _NARROW = ("f32", "f64"), ("bf16", "f16")
 
 
 def simplify_node(node: Apply, ranges: Ranges) -> Node:
@@ -75,20 +83,42 @@ def _index_arithmetic(combine: Callable[[Expr, Expr], Expr]) -> Rule:
     return rule
 
 
+def _folded(node: Apply, combine: Callable[[np.generic, np.generic], np.generic]) -> Node | None:
+    """What a function makes of two constants."""
+    a, b = node.arguments
+    if not isinstance(a, Scalar) or not isinstance(b, Scalar) or a.element.name not in _WIDE:
+        return None
+    with np.errstate(all="ignore"):
+        return Scalar(combine(a.value, b.value), a.element)
+
+
+def _arithmetic(combine: Callable[[Any, Any], Any]) -> Rule:
+    on_indices = _index_arithmetic(combine)
+    return lambda node, ranges: _folded(node, combine) or on_indices(node, ranges)
+
+
 def _add(node: Apply, ranges: Ranges) -> Node | None:
     for x, y in (node.arguments, node.arguments[::-1]):
         near_one = isinstance(y, Scalar) and y.element.name == "f32" and abs(float(y.value)) >= 1.0
         if near_one and isinstance(x, Apply) and x.function in ("tanh", "erf"):
             # What the cheaper formula is off by is below what the sum is rounded by.
             return Apply(node.op, "add", (Apply(x.op, f"fast_{x.function}", x.arguments), y))
-    return _index_arithmetic(lambda a, b: a + b)(node, ranges)
+    return _arithmetic(add)(node, ranges)
 
 
 _FAR = EVERYTHING.upper
 
 
+_COMPARED: dict[str, Callable[[float, float], bool]] = {"EQ": eq, "NE": ne, "GE": ge, "GT": gt, "LE": le, "LT": lt}
+
+
 def _compare(node: Apply, ranges: Ranges) -> Node | None:
-    a, b = (_as_index(x) for x in node.arguments)
+    x, y = node.arguments
+    if isinstance(x, Scalar) and isinstance(y, Scalar) and x.element.name in _WIDE:
+        c, d = float(x.value), float(y.value)
+        is_by_order = isnan(c) or isnan(d) or c == d == 0  # of these the kind of order decides
+        return None if is_by_order else _truth(_COMPARED[str(node.op.attr("comparison_direction"))](c, d), node.op)
+    a, b = _as_index(x), _as_index(y)
     if a is None or b is None:
         return None
     difference = simplify(a - b, ranges)
@@ -153,13 +183,37 @@ def _extremum(neutral_is_negative: bool) -> Rule:
 
 def _divide(node: Apply, ranges: Ranges) -> Node | None:
     a, b = node.arguments
-    if not isinstance(b, Scalar) or b.element.name not in ("f32", "f64"):
+    if not isinstance(b, Scalar) or b.element.name not in _WIDE:
         return None
     value = float(b.value)
     mantissa, exponent = frexp(value)
     if abs(mantissa) != 0.5 or abs(exponent) > 100:
         return None
     return Apply(node.op, "multiply", (a, Scalar(type(b.value)(1 / value), b.element)))
+
+
+def _power(node: Apply, ranges: Ranges) -> Node | None:
+    """A power with a small whole exponent as products; types of 16 bits, which round each of them, where there is one at most."""
+    x, n = node.arguments
+    element = _result_element(node.op)
+    if element is None or not isinstance(n, Scalar) or not (element.is_integer or element.name in (*_WIDE, *_NARROW)):
+        return None
+    exponent = float(n.value)
+    if exponent == 1:
+        return x
+    if (element.is_integer and exponent < 0) or (element.name in _NARROW and exponent not in (2, -1)):
+        return None
+
+    def squared(a: Node) -> Node:
+        return Apply(node.op, "multiply", (a, a))
+
+    if exponent in (2, 3, 4):
+        square = squared(x)
+        return square if exponent == 2 else squared(square) if exponent == 4 else Apply(node.op, "multiply", (square, x))
+    if exponent in (-1, -2):
+        inverse = Apply(node.op, "divide", (Scalar(element.dtype.type(1), element), x))
+        return inverse if exponent == -1 else squared(inverse)
+    return None
 
 
 def _convert(node: Apply, ranges: Ranges) -> Node | None:
@@ -170,7 +224,7 @@ def _convert(node: Apply, ranges: Ranges) -> Node | None:
     if isinstance(a, IndexNode) and element.is_integer and a.element.is_integer:
         bounds, (low, high) = interval(a.expression, ranges), integer_range(element)
         return IndexNode(a.expression, element, a.runtimes) if low <= bounds.lower and bounds.upper <= high else None
-    if isinstance(a, Scalar) and a.element.is_integer and (element.name in ("f32", "f64") or element.is_integer):
+    if isinstance(a, Scalar) and a.element.is_integer and (element.name in _WIDE or element.is_integer):
         value = int(a.value)
         exact = (
             abs(value) < 2**24
@@ -183,14 +237,15 @@ def _convert(node: Apply, ranges: Ranges) -> Node | None:
 
 _RULES: dict[str, Rule] = {
     "add": _add,
-    "subtract": _index_arithmetic(lambda a, b: a - b),
-    "multiply": _index_arithmetic(lambda a, b: a * b),
+    "subtract": _arithmetic(sub),
+    "multiply": _arithmetic(mul),
     "compare": _compare,
     "select": _select,
     "and": _and,
     "maximum": _extremum(True),
     "minimum": _extremum(False),
     "divide": _divide,
+    "power": _power,
     "convert": _convert,
 }
 
