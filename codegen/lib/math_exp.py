@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from llvmlite import ir
+
 from codegen.lib import coefficients as C
 from codegen.lib.emit import (
     F32,
@@ -281,7 +283,13 @@ def _parity(y: Value) -> tuple[Value, Value]:
 
 
 def power(x: Value, y: Value) -> Value:
-    """x**y with the edge cases of IEEE 754's pow: pow(1, y) = pow(x, 0) = 1, negative x needs an integer y."""
+    """x**y with the edge cases of IEEE 754's pow: pow(1, y) = pow(x, 0) = 1, negative x needs an integer y.
+
+    A constant exponent of 1/2 or -1/2 is a square root, which of -inf is inf here.
+    """
+    if isinstance(y.v, ir.Constant) and y.v.constant in (0.5, -0.5):
+        root = select(x.eq(-math.inf), math.inf, sqrt(x + 0.0))
+        return root if y.v.constant > 0 else root.const(1.0) / root
     a = fabs(x)
     if str(element_type(x.type)) == "float":
         wide = a.cast("fpext", F64)

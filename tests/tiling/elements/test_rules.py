@@ -40,9 +40,12 @@ def functions(module: hlo.Module) -> set[str]:
     return {n.function for n in nodes(module) if isinstance(n, Apply)}
 
 
-@pytest.mark.parametrize(("exponent", "element"), fast_cover([(n, t) for n in EXPONENTS for t in TYPES]))
-def test_a_power_is_what_the_evaluator_computes(exponent: int, element: str) -> None:
-    module, dtype = power(str(exponent) if element == "i32" else f"{exponent}.0", element), element_type(element).dtype
+HALVES = [(n, t) for n in (-0.5, 0.5) for t in TYPES if t != "i32"]  # a square root, in the kernel's code
+
+
+@pytest.mark.parametrize(("exponent", "element"), fast_cover([*((n, t) for n in EXPONENTS for t in TYPES), *HALVES]))
+def test_a_power_is_what_the_evaluator_computes(exponent: float, element: str) -> None:
+    module, dtype = power(str(exponent if element == "i32" else float(exponent)), element), element_type(element).dtype
     x = np.random.default_rng(0).standard_normal(64)
     if element == "i32":
         x = np.arange(64) * 77777777 % 2**31 - 2**30  # their products wrap around
