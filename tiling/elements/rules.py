@@ -97,13 +97,16 @@ def _arithmetic(combine: Callable[[Any, Any], Any]) -> Rule:
     return lambda node, ranges: _folded(node, combine) or on_indices(node, ranges)
 
 
+_sum = _arithmetic(add)
+
+
 def _add(node: Apply, ranges: Ranges) -> Node | None:
     for x, y in (node.arguments, node.arguments[::-1]):
         near_one = isinstance(y, Scalar) and y.element.name == "f32" and abs(float(y.value)) >= 1.0
         if near_one and isinstance(x, Apply) and x.function in ("tanh", "erf"):
             # What the cheaper formula is off by is below what the sum is rounded by.
             return Apply(node.op, "add", (Apply(x.op, f"fast_{x.function}", x.arguments), y))
-    return _arithmetic(add)(node, ranges)
+    return _sum(node, ranges)
 
 
 _FAR = EVERYTHING.upper
@@ -115,9 +118,9 @@ _COMPARED: dict[str, Callable[[float, float], bool]] = {"EQ": eq, "NE": ne, "GE"
 def _compare(node: Apply, ranges: Ranges) -> Node | None:
     x, y = node.arguments
     if isinstance(x, Scalar) and isinstance(y, Scalar) and x.element.name in _WIDE:
-        c, d = float(x.value), float(y.value)
+        c, d, holds = float(x.value), float(y.value), _COMPARED.get(str(node.op.attr("comparison_direction")))
         is_by_order = isnan(c) or isnan(d) or c == d == 0  # of these the kind of order decides
-        return None if is_by_order else _truth(_COMPARED[str(node.op.attr("comparison_direction"))](c, d), node.op)
+        return None if is_by_order or holds is None else _truth(holds(c, d), node.op)
     a, b = _as_index(x), _as_index(y)
     if a is None or b is None:
         return None
