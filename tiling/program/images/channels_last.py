@@ -26,7 +26,7 @@ from hlo.clone import captured_values, clone_block
 from hlo.module import Block, DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, definition
 from hlo.types import ElementType, TensorType, Type
-from tiling.program.images.keep_apart import keep_apart, parts_of
+from tiling.program.images.keep_apart import common_parts, keep_apart, parts_of
 
 __all__ = ["Order", "channels_last"]
 
@@ -49,6 +49,7 @@ _NAMED = {"stablehlo.concatenate": "dimension", "stablehlo.reverse": "dimensions
 
 _CONVOLUTION, _REDUCE, _TRANSPOSE = "stablehlo.convolution", "stablehlo.reduce", "stablehlo.transpose"
 _BROADCAST, _RESHAPE, _CONSTANT = "stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.constant"
+_MOVES, _SCALES = (_TRANSPOSE, _RESHAPE, "stablehlo.slice"), ("stablehlo.multiply", "stablehlo.add")
 
 
 def channels_last(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Sequence[Op], Sequence[Value]]:
@@ -126,13 +127,15 @@ def _through_reshape(op: Op, order: Order) -> Order | None:
     split = parts_of(before, after)
     if split is not None:
         return tuple(p for d in order for p in split[d])
-    merged = parts_of(after, before)
-    if merged is None:
+    fine = common_parts(before, after)
+    cut, merged = (None, None) if fine is None else (parts_of(before, fine), parts_of(after, fine))
+    if fine is None or cut is None or merged is None:
         return None
-    places = [[order.index(p) for p in group] for group in merged]
-    if any(not at or at != list(range(at[0], at[0] + len(at))) for at in places):
+    lies = [p for d in order for p in cut[d] if fine[p] != 1]
+    places = [[lies.index(p) for p in group if fine[p] != 1] for group in merged]
+    if any(at and at != list(range(at[0], at[0] + len(at))) for at in places):
         return None
-    return tuple(sorted(range(len(merged)), key=places.__getitem__))
+    return tuple(sorted(range(len(merged)), key=lambda d: places[d] or [-1]))
 
 
 class _Components:
@@ -200,7 +203,8 @@ def _chosen(ops: Sequence[Op], results: Sequence[Value]) -> dict[Value, Order]:
     for v in used:
         weights.setdefault(parts.root(v), _Weight()).used += v.tensor.size_elems
     for v, at in border:
-        weights.setdefault(parts.root(at), _Weight()).converted += v.tensor.size_elems
+        if not _is_moved_in_rows(v, orders[at]):
+            weights.setdefault(parts.root(at), _Weight()).converted += v.tensor.size_elems
     kept = {root for root, w in weights.items() if w.converted <= MOST_CONVERTED * w.used}
     return {v: order for v, order in orders.items() if parts.root(v) in kept}
 
@@ -244,13 +248,55 @@ def _is_remade(v: Value) -> bool:
     return op.name == _BROADCAST or (op.name == _RESHAPE and _has_one_long_dimension(v))
 
 
+def _order_of_source(v: Value) -> Order:
+    """The order in which the elements of a value lie where they come from, through transposes, reshapes, slices and scalings.
+
+    Tokens [b, p, f], transposed to [b, f, p] and cut to an image [b, f, 0, 1], lie as [b, 0, 1, f].
+    """
+    moved = _moves_of(v)
+    order: Order | None = None
+    for op in reversed(moved):
+        k = _moved_operand(op)
+        assert k is not None
+        after = _after(op, _identity(op.operands[k]) if order is None else order)
+        order = _identity(op.results[0]) if after is None else after
+    return _identity(v) if order is None else order
+
+
+def _moves_of(v: Value) -> list[Op]:
+    """The transposes, reshapes, slices and scalings that a value is made by, the last one first."""
+    found: list[Op] = []
+    while (op := v.op) is not None and _is_static(v) and (k := _moved_operand(op)) is not None:
+        found.append(op)
+        v = op.operands[k]
+    return found
+
+
+def _moved_operand(op: Op) -> int | None:
+    """The operand whose elements an op moves, or scales each; None where there is no such one."""
+    if op.name in _MOVES:
+        return 0 if _is_static(op.operands[0]) else None
+    if op.name not in _SCALES:
+        return None
+    others = [k for k, v in enumerate(op.operands) if not _is_remade(v)]
+    return others[0] if len(others) == 1 and _is_static(op.operands[others[0]]) else None
+
+
 def _is_turned_from(v: Value, order: Order) -> bool:
-    """Whether a value is a transpose of one that lies in this order: two transposes, of which nothing is left."""
-    op = v.op
-    if op is None or op.name != _TRANSPOSE or not _is_static(v):
-        return False
-    permutation = op.attr("permutation")
-    return _lies_alike(op.operands[0], tuple(permutation[d] for d in order))
+    """Whether a value comes by transposes from one that lies in this order: two turns, of which nothing is left."""
+    lies = _order_of_source(v)
+    return not _lies_alike(v, lies) and _without_single(v, lies) == _without_single(v, order)
+
+
+def _is_moved_in_rows(v: Value, order: Order) -> bool:
+    """Whether vectors stay what they are where a value is brought from its own order into another one, or back."""
+    here, there = _without_single(v, _identity(v)), _without_single(v, order) if v.rank == len(order) else []
+    return bool(there) and here[-1] == there[-1] and v.shape[here[-1]] >= LEAST_CHANNELS
+
+
+def _without_single(v: Value, order: Order) -> list[int]:
+    """The dimensions of more than one element, in an order."""
+    return [d for d in order if v.shape[d] != 1]
 
 
 def _is_splat(op: Op) -> bool:
@@ -349,13 +395,36 @@ class _Rewriting:
             places = tuple(order.index(d) for d in _permuted(op.attr("broadcast_dimensions"), lies))
             return self._one(_BROADCAST, (self.form(given, lies),), {"broadcast_dimensions": places}, t, op)
         if op is not None and v not in self.orders and _is_turned_from(v, order):
-            given = self.as_it_was(op.operands[0])
+            given = self._as_it_lies(v)
             return given if given.type == t else self._one(_RESHAPE, (given,), {}, t, op)
         here = self.orders.get(v, own)
         source = self.forms.get((v, here), v)
-        if [d for d in here if v.shape[d] != 1] == [d for d in order if v.shape[d] != 1]:
+        if _without_single(v, here) == _without_single(v, order):
             return self._one(_RESHAPE, (source,), {}, t, op)
         return self._one(_TRANSPOSE, (source,), {"permutation": tuple(here.index(d) for d in order)}, t, op)
+
+    def _as_it_lies(self, v: Value) -> Value:
+        """A value in the order of its source: the same reshapes, slices and scalings, and no transposes."""
+        lies = _order_of_source(v)
+        if v in self.orders or _lies_alike(v, lies):
+            return self.form(v, lies)
+        known = self.forms.get((v, lies))
+        if known is not None:
+            return known
+        op = v.op
+        k = None if op is None else _moved_operand(op)
+        assert op is not None and k is not None
+        made, t = self._as_it_lies(op.operands[k]), _type_in(v.tensor, lies)
+        if op.name in _SCALES:
+            operands = [made if x is op.operands[k] else self.form(x, lies) for x in op.operands]
+            made = self._one(op.name, operands, op.attributes, t, op)
+        elif op.name in _PER_DIMENSION:
+            attributes = {name: _permuted(op.attr(name), lies) for name in _PER_DIMENSION[op.name]}
+            made = self._one(op.name, (made,), attributes, t, op)
+        elif made.type != t:
+            made = self._one(_RESHAPE, (made,), {}, t, op)
+        self.forms[v, lies] = made
+        return made
 
     def _one(self, name: str, operands: Sequence[Value], attributes: Mapping[str, Any], t: TensorType, at: Op | None) -> Value:
         op = Op(definition(name), operands, attributes, (), [t], at.location if at is not None else None)

@@ -18,7 +18,7 @@ from hlo.module import DenseArray, Op, Value
 from hlo.registry import Elementwise, Literal, definition
 from hlo.types import ElementType, TensorType
 
-__all__ = ["keep_apart", "parts_of"]
+__all__ = ["common_parts", "keep_apart", "parts_of"]
 
 MOST_DIMENSIONS = 7
 _CONVOLUTION, _RESHAPE, _REDUCE = "stablehlo.convolution", "stablehlo.reshape", "stablehlo.reduce"
@@ -56,8 +56,12 @@ def parts_of(shape: Sequence[int], fine: Sequence[int]) -> Groups | None:
     return tuple(groups) if groups or not fine else None
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
-    """The shape of which the dimensions of both shapes are made, with the ones of `a`; None where there is none."""
+def common_parts(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape of which the dimensions of both shapes are made, with the ones of `a`; None where there is none.
+
+    >>> common_parts((1, 6, 20), (2, 3, 4, 5)), common_parts((4, 6), (6, 4))
+    ((1, 2, 3, 4, 5), None)
+    """
     fine: list[int] = []
     todo = [n for n in b if n != 1]
     for n in a:
@@ -162,7 +166,7 @@ class _Rewriting:
     def _merges(self, op: Op) -> bool:
         """A reshape that merges an image's dimensions: they are kept apart."""
         image, t = op.operands[0], op.results[0].tensor
-        fine = _common(image.shape, t.static_shape)
+        fine = common_parts(image.shape, t.static_shape)
         merged = None if fine is None else parts_of(t.static_shape, fine)
         of_image = None if fine is None else parts_of(image.shape, fine)
         if fine is None or merged is None or of_image is None or len(fine) > MOST_DIMENSIONS or len(t.static_shape) >= len(fine):
