@@ -198,12 +198,13 @@ def _chosen(ops: Sequence[Op], results: Sequence[Value]) -> dict[Value, Order]:
             if not _lies_alike(r, after):
                 orders[r] = after
                 parts.join(r, ordered[0])
-    border.update((v, v) for v in results if v in orders)
+    given = {v for v in results if v in orders}
+    border.update((v, v) for v in given)
     weights: dict[Value, _Weight] = {}
     for v in used:
         weights.setdefault(parts.root(v), _Weight()).used += v.tensor.size_elems
     for v, at in border:
-        if not _is_moved_in_rows(v, orders[at]):
+        if v in given or not _is_moved_in_rows(v, orders[at]):
             weights.setdefault(parts.root(at), _Weight()).converted += v.tensor.size_elems
     kept = {root for root, w in weights.items() if w.converted <= MOST_CONVERTED * w.used}
     return {v: order for v, order in orders.items() if parts.root(v) in kept}
