@@ -1,7 +1,9 @@
 """Packed operands that are kept between calls: weights are put into panels once, not at each call.
 
-    packs_of(instructions, written, …)  ->  the steps that only move an argument's elements to memory of their own
+    packs_of(instructions, written, …)  ->  the steps that only put an argument's elements into memory of their own
     KeptPacks(packs).begin(owner)      ->  what one call finds packed, and what it packs for later ones
+
+What is made of an argument for products alone is such a step as well (transformed weights, normed ones), and so is what packs it.
 
 Who calls names the owner of each argument's elements: an object that stays the same as long as they do, as JAX's arrays, which
 are immutable (`Executable.call_owned`). A step whose owners are those of the call before writes to memory that is kept; from then
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from codegen.launcher import launch, memory
@@ -28,14 +30,16 @@ KIND = "packed"
 
 @dataclass(frozen=True)
 class Pack:
-    """Step `step` of a call only moves elements of the arguments with the numbers `arguments` to the memories `slots`.
+    """Step `step` of a call only puts elements of the arguments with the numbers `arguments` into the memories `slots`.
 
-    `slots` are (memory, bytes); no other step stores to them.
+    `slots` are (memory, bytes); no other step stores to them. Where only the steps `readers` read them, which are packs
+    themselves, the step is left out when these are, and nothing of its own is kept.
     """
 
     step: int
     arguments: tuple[int, ...]
     slots: tuple[tuple[int, int], ...]
+    readers: tuple[int, ...] = ()
 
 
 def packs_of(
@@ -57,15 +61,24 @@ def packs_of(
     for number, step in enumerate(instructions):
         for slot in stores.get(number, frozenset(step.buffers)):
             writers[slot] = writers.get(slot, 0) + 1
-    numbers = {slot: k for k, slot in enumerate(given) if slot is not None and not writers.get(slot)}
-    found = []
+    sources = {slot: frozenset({k}) for k, slot in enumerate(given) if slot is not None and not writers.get(slot)}
+    found: dict[int, Pack] = {}
     for number in sorted(moves):
         own = stores[number]
         reads = set(instructions[number].buffers) - own
-        if reads and reads <= numbers.keys() and own <= set(inner) and all(writers[s] == 1 for s in own):
-            slots = tuple((s, sizes[s]) for s in sorted(own))
-            found.append(Pack(number, tuple(sorted(numbers[s] for s in reads)), slots))
-    return tuple(found)
+        if reads and reads <= sources.keys() and own <= set(inner) and all(writers[s] == 1 for s in own):
+            arguments = frozenset[int]().union(*(sources[s] for s in reads))
+            sources.update(dict.fromkeys(own, arguments))
+            found[number] = Pack(number, tuple(sorted(arguments)), tuple((s, sizes[s]) for s in sorted(own)))
+    readers: dict[int, set[int]] = {}
+    for number, step in enumerate(instructions):
+        for slot in step.buffers:
+            readers.setdefault(slot, set()).add(number)
+    for number, pack in found.items():
+        others = set[int]().union(*(readers[slot] for slot, _ in pack.slots)) - {number}
+        if others <= found.keys():
+            found[number] = replace(pack, readers=tuple(sorted(others)))
+    return tuple(found.values())
 
 
 class _Seen:
@@ -114,8 +127,8 @@ class KeptPacks:
         """What a call takes whose argument k has `owner(k)`; None owns elements that may change."""
         taken = Taken()
         for k, pack in enumerate(self.packs):
-            mine = [owner(n) for n in pack.arguments]
-            if any(own is None for own in mine):
+            mine = [] if pack.readers else [owner(n) for n in pack.arguments]
+            if not mine or any(own is None for own in mine):
                 continue
             seen = self._seen[k]
             if seen is None or not seen.is_of(mine):
@@ -135,6 +148,9 @@ class KeptPacks:
                 for slot, size_bytes in pack.slots:
                     taken.places[slot] = at
                     at += memory.rounded_bytes(size_bytes)
+        for pack in reversed(self.packs):
+            if pack.readers and set(pack.readers) <= set(taken.out):
+                taken.out.append(pack.step)
         return taken
 
     def plan_without(self, out: Sequence[int], whole: launch.Plan) -> tuple[launch.Plan, tuple[int, ...]]:

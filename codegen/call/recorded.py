@@ -60,7 +60,7 @@ def recorded(executable: Executable) -> bytes | Declined:
         "arena_bytes": layout.arena_bytes,
         "pooled": sorted(layout.pooled),
         "memories": layout.count,
-        "packs": [[p.step, p.arguments, p.slots] for p in executable._packs.packs],
+        "packs": [[p.step, p.arguments, p.slots, p.readers] for p in executable._packs.packs],
         "cores": executable.plan.machine.cores,
         "seconds": executable._seconds,
     }
@@ -136,8 +136,8 @@ def _restored(
         document["arena_bytes"],
         frozenset(document["pooled"]),
     )
-    packs = [Pack(step, tuple(arguments), tuple(map(tuple, slots))) for step, arguments, slots in document["packs"]]
-    made._packs = KeptPacks(packs)
+    rows = document["packs"]
+    made._packs = KeptPacks([Pack(step, tuple(given), tuple(map(tuple, slots)), tuple(rest)) for step, given, slots, rest in rows])
     made._prepare(document["cores"], document["seconds"])
     return made
 

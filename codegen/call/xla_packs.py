@@ -113,7 +113,7 @@ class XlaPacks:
         mine = [None if n in self._changing else owner(n) for n in range(len(self._seen))]
         same = {n: x for n, (ref, x) in enumerate(zip(self._seen, mine, strict=True)) if x is not None and _is(ref, x)}
         self._seen = [None if x is None else weakref.ref(x) for x in mine]
-        packs = tuple(pack for pack in self.packs if same.keys() >= set(pack.arguments))
+        packs = _with_their_readers([pack for pack in self.packs if same.keys() >= set(pack.arguments)])
         arguments = tuple(same) if len(same) >= MANY else tuple(sorted({n for p in packs for n in p.arguments}))
         if self._has(packs, arguments, same):
             return True
@@ -163,12 +163,13 @@ class XlaPacks:
 
     def _packed(self, packs: Sequence[Pack], at: dict[int, int]) -> tuple[memory.Lease | None, dict[int, int]]:
         """Memory with what the packs make of the arguments at these addresses, and where it lies there."""
-        lease = leased(sum(memory.rounded_bytes(size) for p in packs for _, size in p.slots))
+        kept = [p for p in packs if not p.readers]
+        lease = leased(sum(memory.rounded_bytes(size) for p in kept for _, size in p.slots))
         places: dict[int, int] = {}
         if lease is None:
             return None, places
         free = lease.address
-        for slot, size_bytes in (s for p in packs for s in p.slots):
+        for slot, size_bytes in (s for p in kept for s in p.slots):
             places[slot] = free
             free += memory.rounded_bytes(size_bytes)
         whole = self._call.plan
@@ -176,7 +177,14 @@ class XlaPacks:
         places_of = {**places, **given}
         addresses = np.zeros(1 + int(whole.slots.max()), np.int64)
         addresses[list(places_of)] = list(places_of.values())
-        launch.Plan([whole.steps[p.step] for p in packs]).run(addresses, self._call.threads)
+        between: dict[int, tuple[int, np.ndarray]] = {}  # what packs make for packs: the last step that reads it, and its memory
+        for p in packs:
+            for slot, size_bytes in p.slots if p.readers else ():
+                room = np.empty(size_bytes + memory.ALIGNMENT_BYTES, np.uint8)
+                addresses[slot] = memory.rounded_bytes(room.ctypes.data)
+                between[slot] = p.readers[-1], room
+            launch.Plan([whole.steps[p.step]]).run(addresses, self._call.threads)
+            between = {slot: x for slot, x in between.items() if x[0] > p.step}
         return lease, places
 
     def expect_others(self, numbers: Iterable[int]) -> None:
@@ -215,6 +223,15 @@ def _clear_later(own: weakref.ref[XlaPacks]) -> None:
     timer.daemon = True
     with contextlib.suppress(RuntimeError):  # no more threads: the next look does it
         timer.start()
+
+
+def _with_their_readers(packs: Sequence[Pack]) -> tuple[Pack, ...]:
+    """Packs without those that others read which are not among them."""
+    steps = {p.step for p in packs}
+    for p in reversed(packs):
+        if not steps >= set(p.readers):
+            steps.discard(p.step)
+    return tuple(p for p in packs if p.step in steps)
 
 
 def _is(ref: weakref.ref[Any] | None, x: Any) -> bool:

@@ -11,10 +11,11 @@ import _thread
 import math
 import mmap
 import os
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,8 +125,9 @@ class Lease:
         if block is not None:
             self._pool._tell((_RETURNED, self.size_bytes, self._kind, block))
 
-    def __del__(self) -> None:
-        self.release()
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # the pool's modules may be gone by then
+            self.release()
 
 
 def in_lines(array: Any) -> Any:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from hlo.clone import captured_values
 from hlo.errors import Declined
 from hlo.module import Op, Value, walk
+from hlo.registry import Elementwise, Fold, Generate, Literal, Move
 from hlo.types import TensorType
 from tiling.program.flatten import Program, is_rebuilt
 
 __all__ = ["control_declines", "is_control", "op_inputs", "right_factors"]
+
+_PLAIN = (Elementwise, Move, Fold, Literal, Generate)
+MOST_MADE_OF = 64
+"""Values that a kernel of a convolution is made of, for calls to find it made."""
 
 DEEPEST = 24
 """Regions nested deeper than this are left to the evaluator, which needs no stack for them."""
@@ -57,10 +64,53 @@ def op_inputs(op: Op) -> list[Value]:
 
 
 def right_factors(program: Program) -> frozenset[Value]:
-    """Values side by side that products alone read, as their right factor: weights in the form that a kernel wants.
+    """Values that products alone read, as their right factor: weights in the form that a kernel wants.
 
-    Where such a value comes from arguments alone, it is made once for calls with the same arguments.
+    They are values side by side (`tiling.program.images.winograd`), and kernels of convolutions that sums of their own elements
+    are part of: normed weights. Where such a value comes from arguments alone, it is made once for calls with the same arguments.
     """
+    return _side_by_side(program) | _normed_kernels(program)
+
+
+def _normed_kernels(program: Program) -> frozenset[Value]:
+    """What convolutions alone read, as their kernel, turned or not, and that folds and elementwise ops make of arguments."""
+    found: set[Value] = set()
+    readers: dict[Value, list[Op]] = {}
+    for op in program.ops:
+        for v in op_inputs(op):
+            readers.setdefault(v, []).append(op)
+    arguments, results = set(program.arguments), set(program.results)
+    for op in program.ops:
+        if op.name != "stablehlo.convolution":
+            continue
+        v, reader = op.operands[1], op
+        while readers[v] == [reader] and v not in results and v.op is not None and v is not op.operands[0]:
+            if v.op.name not in ("stablehlo.reshape", "stablehlo.transpose"):
+                if _is_made_by_folds(v, arguments):
+                    found.add(v)
+                break
+            v, reader = v.op.operands[0], v.op
+    return frozenset(found)
+
+
+def _is_made_by_folds(v: Value, arguments: Container[Value]) -> bool:
+    """Whether a value is made of arguments alone, element by element and by folds."""
+    seen: set[Value] = set()
+    todo, folds = [v], 0
+    while todo:
+        x = todo.pop()
+        if x in seen or x in arguments:
+            continue
+        seen.add(x)
+        if x.op is None or len(seen) > MOST_MADE_OF or not isinstance(x.op.definition.semantics, _PLAIN):
+            return False
+        folds += isinstance(x.op.definition.semantics, Fold)
+        todo += op_inputs(x.op)
+    return folds > 0
+
+
+def _side_by_side(program: Program) -> frozenset[Value]:
+    """Values side by side that products alone read, as their right factor."""
     products = [op for op in program.ops if op.name == "stablehlo.dot_general"]
     read = {v for op in program.ops for v in (op.operands[:1] if op.name == "stablehlo.dot_general" else op_inputs(op))}
     found = {op.operands[1] for op in products} - read - set(program.results)

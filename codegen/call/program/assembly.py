@@ -272,9 +272,8 @@ def _packs(phase: Phase, makes_factor: bool) -> bool:
                 return False
         elif isinstance(step, Nest):
             stores = [*step.stores, *(s for piece in step.segments for s in piece.stores)]
-            if step.folds or any(piece.folds for piece in step.segments):
-                return False
-            if not makes_factor and not all(s.buffer.scope is Scope.SHARED and _is_moved(s.node) for s in stores):
+            folds = step.folds or any(piece.folds for piece in step.segments)
+            if not makes_factor and (folds or not all(s.buffer.scope is Scope.SHARED and _is_moved(s.node) for s in stores)):
                 return False
         else:
             return False
