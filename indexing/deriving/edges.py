@@ -22,6 +22,7 @@ from indexing.caches import Memo
 from indexing.deriving.agreement import disagreement
 from indexing.deriving.may_read import MAY_READ
 from indexing.expressions.bounds import Interval
+from indexing.expressions.simplifier import simplify
 from indexing.expressions.terms import Expr, ExprLike, Var, as_expr
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
 from indexing.map_simplifier import tidy_map
@@ -42,6 +43,16 @@ class Edge:
         """Whether the operand is read at the result's own index, always: element by element."""
         m = self.map
         return not m.constraints and m.results == tuple([v.var for v in m.dims])
+
+    @cached_property
+    def settled(self) -> tuple[Expr, ...]:
+        """The element that is read, written as short as the variables' own ranges allow.
+
+        In a task's ranges, which may reach beyond the result's last element, they would allow less.
+        """
+        m = self.map
+        ranges = {v.var: v.interval for v in (*m.dims, *m.ranges, *m.runtimes)}
+        return tuple([simplify(e, ranges) for e in m.results])
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,7 +99,7 @@ def reads_at(
 
 
 def _read(edge: Edge, placed: Callable[[Expr], Expr], ranges: Mapping[Var, Interval]) -> Read:
-    index = tuple([placed(e) for e in edge.map.results])
+    index = tuple([placed(e) for e in edge.settled])
     held: list[Condition] = []
     for c, span in edge.map.constraints:
         e = placed(c)
