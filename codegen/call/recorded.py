@@ -136,8 +136,8 @@ def _restored(
         document["arena_bytes"],
         frozenset(document["pooled"]),
     )
-    rows = document["packs"]
-    made._packs = KeptPacks([Pack(step, tuple(given), tuple(map(tuple, slots)), tuple(rest)) for step, given, slots, rest in rows])
+    packs = [Pack(step, tuple(given), tuple(map(tuple, slots)), tuple(more)) for step, given, slots, more in document["packs"]]
+    made._packs = KeptPacks(packs)
     made._prepare(document["cores"], document["seconds"])
     return made
 

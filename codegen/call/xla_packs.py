@@ -181,7 +181,7 @@ class XlaPacks:
         for p in packs:
             for slot, size_bytes in p.slots if p.readers else ():
                 room = np.empty(size_bytes + memory.ALIGNMENT_BYTES, np.uint8)
-                addresses[slot] = memory.rounded_bytes(room.ctypes.data)
+                addresses[slot] = -(-room.ctypes.data // memory.ALIGNMENT_BYTES) * memory.ALIGNMENT_BYTES
                 between[slot] = p.readers[-1], room
             launch.Plan([whole.steps[p.step]]).run(addresses, self._call.threads)
             between = {slot: x for slot, x in between.items() if x[0] > p.step}

@@ -51,7 +51,7 @@ class Edge:
         In a task's ranges, which may reach beyond the result's last element, they would allow less.
         """
         m = self.map
-        ranges = {v.var: v.interval for v in (*m.dims, *m.ranges, *m.runtimes)}
+        ranges = {v.var: v.interval for v in (*m.dims, *m.ranges)} | {v.var: v.interval for v in m.runtimes}
         return tuple([simplify(e, ranges) for e in m.results])
 
 

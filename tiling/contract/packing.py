@@ -222,7 +222,7 @@ class Packing(Roles):
             return False
         if _computes(self.right):
             return True
-        is_given = all(x.value.op is None for x in loads([self.right]))
+        is_given = all(x.value.op is None or x.value in c.names.kept for x in loads([self.right]))
         return block_bytes * count <= c.machine.l2_bytes and (not is_given or count >= LEAST_ROWS)
 
     @property

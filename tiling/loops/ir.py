@@ -387,6 +387,7 @@ class Schedule:
     ranges: Mapping[Var, Interval] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     form: str = ""  # which of a fusion's forms this is, where there is a choice (`tiling.planning.forms`)
+    kept: frozenset[Value] = frozenset()  # values that calls with the same arguments find made, and packed
 
     @property
     def main(self) -> Phase:

@@ -50,6 +50,7 @@ class Names:
         self.is_limited: dict[Op, bool] = {}  # products that may be bounded by numbers known at run time
         self.limited: dict[tuple[Stage, ...], Any] = {}
         self.carried: dict[Value, Value] = {}  # what a loop's body makes -> the argument that it becomes in the next iteration
+        self.kept: frozenset[Value] = frozenset()  # values that calls with the same arguments find made, and packed
         self.is_lean = False  # whether factors are packed by the tasks that read them, where memory counts more than packing once
         for v in self.in_memory:
             self.of(v)  # in program order, so that the same program always gets the same names

@@ -77,7 +77,9 @@ class Lowering(Placing):
     def schedule(self, main: Phase, rest: Sequence[Phase] = ()) -> Schedule:
         """The schedule of these phases and of those before them, after the passes that belong to lowering."""
         buffers = (*dict.fromkeys(self.buffers.values()), *self.extra_buffers)
-        made = Schedule((*self.prepass, main, *rest), buffers, self.request.tile_sizes, self.ranges, tuple(self.notes))
+        made = Schedule(
+            (*self.prepass, main, *rest), buffers, self.request.tile_sizes, self.ranges, tuple(self.notes), kept=self.names.kept
+        )
         return lowered(made, Surroundings(self.names, self._buffer_of, self.machine.lanes(4)))
 
     def collect_contractions(self) -> None:

@@ -8,7 +8,7 @@ Rough by intent: it must rank fusions and tile sizes, and every figure in it can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from math import gcd, log2, prod
 
@@ -99,12 +99,24 @@ def estimate_phases(
     moved = beyond = 0
     for phase, steps in phases:
         e = _Phase(phase, steps, schedule, machine, by_value).estimate()
+        if schedule.kept and _packs_kept(phase, schedule.kept):
+            continue
         total += e.seconds
         arithmetic += e.arithmetic_seconds
         traffic += e.traffic_seconds
         moved += e.memory_bytes
         beyond += e.cache_bytes
     return Estimate(total, arithmetic, traffic, moved, beyond)
+
+
+def _packs_kept(phase: Phase, kept: Set[Value]) -> bool:
+    """Whether a phase reads nothing but what calls with the same arguments find made: then they find it packed as well."""
+    read: set[Value | None] = set()
+    for s in phase.steps:
+        if not isinstance(s, Nest | Turn) or (isinstance(s, Nest) and s.folds):
+            return False
+        read.update([s.source.buffer.value] if isinstance(s, Turn) else [x.value for x in loads([y.node for y in s.stores])])
+    return bool(read) and read <= kept
 
 
 def least_seconds(arithmetic: float, tasks: int, machine: Machine) -> float:

@@ -38,7 +38,7 @@ from tiling.planning.strips import pinned_strips, with_strips
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, flatten
 from tiling.program.in_place_updates import UPDATES, is_update, mark_updates
-from tiling.program.inputs import is_control, op_inputs, right_factors
+from tiling.program.inputs import is_control, normed_kernels, op_inputs, right_factors
 from tiling.program.library_ops import library_of
 from tiling.program.run_in_strips import is_strip_loop
 
@@ -129,10 +129,10 @@ def _plan_as_it_is(
     own = tuple(p for p in pins if not p.region)
     weighs_all = model_of(machine) is not None  # what goes without saying does so for a CPU
     keeps = not is_region and not any(map(is_control, program.ops))  # a program that jumps keeps nothing between calls
-    factors = right_factors(program) if keeps else frozenset()
+    factors, normed = (right_factors(program), normed_kernels(program)) if keeps else (frozenset[Value](), frozenset[Value]())
     while True:
         planner = Planner(
-            program, machine, module, refused, own, deadline, plan_region, supports, becomes, factors, weighs_all, is_lean
+            program, machine, module, refused, own, deadline, plan_region, supports, becomes, factors, normed, weighs_all, is_lean
         )
         try:
             made = planner.run()
@@ -163,6 +163,7 @@ class Planner:
     supports: Supports
     passed_on: Mapping[Value, Value]
     factors: frozenset[Value]  # of products, which calls with the same arguments find made
+    normed: frozenset[Value]  # those that folds and elementwise ops make of arguments alone
     weighs_all: bool = False  # no join goes without saying
     is_lean: bool = False  # a loop over strips has memory for a strip: nothing whole is packed ahead of it
     decisions: list[Decision] = field(default_factory=list)
@@ -177,7 +178,7 @@ class Planner:
         self.structures = Structures(self.stage_of)
         self.stage_by_op = {s.op: s for s in self.stages}  # an op may have no results: a callback, an assertion
         self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
-        self.names.is_lean = self.is_lean
+        self.names.is_lean, self.names.kept = self.is_lean, self.normed
         self.names.carried = {r: a for a, r in self.passed_on.items() if r is not a and r.type == a.type}
         self.nodes: dict[Stage, int] = {}
         self.needs = {s: self._needs(s) for s in self.stages}
@@ -458,7 +459,10 @@ class Planner:
         nodes = sum(self.nodes[s] for s in (*kernel.stages, *target.stages))
         if nodes > MOST_KERNEL_NODES:
             return f"together they would be a kernel of {nodes} operations; {MOST_KERNEL_NODES} are the most that compile soon"
-        if self._waits_for_itself(self.in_one(kernel, target)):
+        together = self.in_one(kernel, target)
+        if any(v in self.normed for s in together for v in s.values if not {*self.readers[s]}.isdisjoint(together)):
+            return "calls with the same arguments find one of them made, and packed"
+        if self._waits_for_itself(together):
             return "another kernel reads one of their results and makes an input of the other"
         return None
 

@@ -173,7 +173,7 @@ class _Weighing(Lowering):
             main = self._flagged(main, self.masks)
             prepass += self.prepass
             buffers += self.extra_buffers
-        schedule = Schedule((*prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges)
+        schedule = Schedule((*prepass, main), tuple(buffers), self.request.tile_sizes, self.ranges, kept=self.names.kept)
         phases: list[tuple[Phase, Sequence[Part]]] = [*((p, p.steps) for p in prepass), (main, final)]
         if last:
             phases.append((Phase((), (), rest=True), last))

@@ -11,7 +11,7 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move
 from hlo.types import TensorType
 from tiling.program.flatten import Program, is_rebuilt
 
-__all__ = ["control_declines", "is_control", "op_inputs", "right_factors"]
+__all__ = ["control_declines", "is_control", "normed_kernels", "op_inputs", "right_factors"]
 
 _PLAIN = (Elementwise, Move, Fold, Literal, Generate)
 MOST_MADE_OF = 64
@@ -69,10 +69,10 @@ def right_factors(program: Program) -> frozenset[Value]:
     They are values side by side (`tiling.program.images.winograd`), and kernels of convolutions that sums of their own elements
     are part of: normed weights. Where such a value comes from arguments alone, it is made once for calls with the same arguments.
     """
-    return _side_by_side(program) | _normed_kernels(program)
+    return _side_by_side(program) | normed_kernels(program)
 
 
-def _normed_kernels(program: Program) -> frozenset[Value]:
+def normed_kernels(program: Program) -> frozenset[Value]:
     """What convolutions alone read, as their kernel, turned or not, and that folds and elementwise ops make of arguments."""
     found: set[Value] = set()
     readers: dict[Value, list[Op]] = {}
@@ -83,13 +83,14 @@ def _normed_kernels(program: Program) -> frozenset[Value]:
     for op in program.ops:
         if op.name != "stablehlo.convolution":
             continue
-        v, reader = op.operands[1], op
+        v, reader = op.operands[1], op  # from the kernel up to what is computed
         while readers[v] == [reader] and v not in results and v.op is not None and v is not op.operands[0]:
             if v.op.name not in ("stablehlo.reshape", "stablehlo.transpose"):
                 if _is_made_by_folds(v, arguments):
                     found.add(v)
                 break
-            v, reader = v.op.operands[0], v.op
+            reader = v.op
+            v = reader.operands[0]
     return frozenset(found)
 
 

@@ -90,6 +90,44 @@ def test_what_lasts_is_packed_at_the_second_call_and_left_out_of_later_ones(
     assert kept_bytes() == before, "no owner is left"
 
 
+NORMED = """
+func.func @main(%x: tensor<1x14x14x32xf32>, %w: tensor<64x32xf32>) -> tensor<1x14x14x64xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %q = stablehlo.multiply %w, %w : tensor<64x32xf32>
+  %s = stablehlo.reduce(%q init: %zero) applies stablehlo.add across dimensions = [1]
+       : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
+  %r = stablehlo.rsqrt %s : tensor<64xf32>
+  %b = stablehlo.broadcast_in_dim %r, dims = [0] : (tensor<64xf32>) -> tensor<64x32xf32>
+  %n = stablehlo.multiply %w, %b : tensor<64x32xf32>
+  %k = stablehlo.reshape %n : (tensor<64x32xf32>) -> tensor<64x32x1x1xf32>
+  %y = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, 1, f]x[o, i, 0, 1]->[b, 0, 1, f], window = {}
+       {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+       : (tensor<1x14x14x32xf32>, tensor<64x32x1x1xf32>) -> tensor<1x14x14x64xf32>
+  return %y : tensor<1x14x14x64xf32>
+}"""
+"""Weights of norm 1: a factor of a convolution that a fold makes of an argument alone."""
+
+
+def test_normed_weights_are_made_once_and_what_packs_them_is_all_that_is_kept(steps_run: list[int]) -> None:
+    rng = np.random.default_rng(7)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((1, 14, 14, 32), (64, 32))]
+    machine = tiling.Machine(cores=2, vector_bytes=32, vector_registers=16)
+    made = codegen.Executable(tiling.plan(hlo.parse(NORMED), machine=machine), threads=2)
+    norms, panels = made._packs.packs
+    assert norms.readers == (panels.step,) and not panels.readers and norms.arguments == panels.arguments == (1,)
+    before, count = kept_bytes(), len(made.kernels)
+    owners: list[Any] = [None, Owner()]
+    (wanted,) = made(*arrays)
+    for _ in range(3):
+        np.testing.assert_array_equal(made.call_owned(arrays, owners.__getitem__)[0], wanted)
+    assert steps_run == [count, count, count, count - 2]
+    assert kept_bytes() - before == memory.rounded_bytes(panels.slots[0][1])
+    owners[1], arrays[1] = Owner(), 2 * arrays[1]  # of the same norm, after all
+    for _ in range(3):
+        np.testing.assert_allclose(made.call_owned(arrays, owners.__getitem__)[0], wanted, rtol=1e-5, atol=1e-5)
+    assert steps_run[-3:] == [count, count, count - 2]
+
+
 def test_nothing_is_kept_of_what_may_change_nor_beyond_the_pools_bound(
     layers: codegen.Executable, arrays: list[np.ndarray], steps_run: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +186,8 @@ def test_which_steps_are_packs() -> None:
         return [p.step for p in found]
 
     assert packs([(0, 5), (1, 6)]) == [0, 1]
-    assert packs([(0, 5), (5, 6)]) == [0], "the second reads what the first has made"
+    assert packs([(0, 5), (5, 6)]) == [0, 1], "the second reads what the first has made"
+    assert packs([(0, 5), (5, 6), (9, 7)]) == [0, 1], "what is read is no argument's"
     assert packs([(0, 5), (1, 5)]) == [], "both store to one memory"
     assert packs([(0, 9), (1, 6)]) == [1], "memory 9 is a result"
     assert packs([(6, 0), (0, 5), (1, 7)]) == [2], "an argument's memory is stored to"

@@ -69,6 +69,24 @@ def test_a_call_of_the_same_weights_leaves_out_their_packs(own: Any, given: list
     check(own, [given[0], given[1], given[2] - 1])
 
 
+def test_normed_weights_are_made_once(given: list[Any]) -> None:
+    """Weights of norm 1 are packed from memory that goes again: what is kept are the panels."""
+
+    def normed(x: Any, w: Any) -> Any:
+        w = w * jax.lax.rsqrt((w * w).sum((1, 2, 3), keepdims=True))
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "OIHW", "NHWC"))
+
+    x, w = given[0].reshape(2, 16, 16, 64), given[1].reshape(4096, 64, 1, 1)[:96]
+    f, wanted = tilewright.jit(normed, threads=1), jax.jit(normed)
+    for k in range(CALLS + 2):
+        np.testing.assert_allclose(f(x + k, w), wanted(x + k, w), rtol=2e-4, atol=2e-5)
+    kept = packs_of(f)._kept
+    norms, panels = kept.packs
+    assert norms.readers == (panels.step,) and kept.lease.size_bytes < norms.slots[0][1] + panels.slots[0][1]
+    np.testing.assert_allclose(f(x, w + 1), wanted(x, w + 1), rtol=2e-4, atol=2e-5)
+    f.clear_cache()
+
+
 def test_memory_that_another_array_has_now_is_not_taken_for_what_was_there(own: Any, given: list[Any]) -> None:
     x, w, v = given
     given.clear()

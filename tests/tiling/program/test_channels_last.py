@@ -179,7 +179,7 @@ def of_tokens() -> hlo.Module:
 
 
 def of_heads() -> hlo.Module:
-    """Values of an attention's heads without the first token: an image for windows of two sizes; and times what heads come first."""
+    """Values of an attention's heads without the first token, an image for windows of two sizes; times what has heads first."""
     t = Text(x=(1, 37, 96), y=(1, 4, 37, 8), d=(16, 1, 3, 3), e=(16, 1, 5, 5))
     a = t.add("stablehlo.reshape @", [t.each("abs", "%x")], (1, 37, 3, 4, 8))
     a = t.add("stablehlo.transpose @, dims = [2, 0, 3, 1, 4]", [a], (3, 1, 4, 37, 8))
@@ -202,7 +202,7 @@ def of_heads() -> hlo.Module:
 @pytest.mark.parametrize("make", [of_tokens, of_heads])
 def test_tokens_are_images_with_channels_last(make: Callable[[], hlo.Module]) -> None:
     module = make()
-    plain, program = programs(module)
+    _, program = programs(module)
     convolutions = [op for op in program.ops if op.name == "stablehlo.convolution"]
     assert all(op.attr("dimension_numbers").output_feature == 3 for op in convolutions)
     assert all(op.attr("dimension_numbers").input_feature == 3 for op in convolutions)
