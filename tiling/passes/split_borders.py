@@ -37,7 +37,7 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     """Nests that do the same as one, over parts of its domain: itself where nothing is gained."""
     if nest.stores:
         return _around_rows(nest, ranges)
-    if len(nest.folds) != 1 or nest.skip is not None or nest.order_is_fixed or has_runtimes(nest.folds[0].nodes):
+    if nest.skip is not None or nest.order_is_fixed or has_runtimes([n for f in nest.folds for n in f.nodes]):
         return [nest]
     window = nest.reductions
     around = [x for x in nest.loops if x.kind is LoopKind.PARALLEL]
@@ -62,7 +62,7 @@ def inside_and_edges(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     whole_window = {x: replace(x, lower=Const(0), upper=Const(x.extent - 1)) for x in made.reductions}
     loops = tuple(whole_window.get(x) or replace(x, extent=extents.get(x.variable, 1)) for x in made.loops)
     made = replace(made, loops=loops)
-    return [*edges, written_out(made, ranges) or made]
+    return [*edges, (written_out(made, ranges) if len(made.folds) == 1 else None) or made]
 
 
 def _around_rows(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
@@ -107,7 +107,7 @@ def _conditions(nest: Nest, window: Sequence[Loop]) -> list[Condition]:
         found += [Condition(e, x.extent - 1, EVERYTHING.upper) for e in uppers if e is not Const(x.extent - 1)]
         found += [Condition(e, EVERYTHING.lower, 0) for e in lowers if e is not Const(0)]
     inner = {x.variable for x in window}
-    tests = (c for n in all_nodes(nest.folds[0].nodes) if isinstance(n, Choose) for c in n.conditions)
+    tests = (c for n in all_nodes([n for f in nest.folds for n in f.nodes]) if isinstance(n, Choose) for c in n.conditions)
     return list(dict.fromkeys((*found, *(c for c in tests if inner.intersection(c.expression.variables)))))
 
 
@@ -117,5 +117,5 @@ def _asks(conditions: Sequence[Condition], x: Loop) -> bool:
 
 def _steps_over(nest: Nest, row: Loop) -> bool:
     """Whether something that a condition guards is read at every second element along a row, or more rarely."""
-    guarded = [n for n in all_nodes(nest.folds[0].nodes) if isinstance(n, Choose)]
+    guarded = [n for n in all_nodes([n for f in nest.folds for n in f.nodes]) if isinstance(n, Choose)]
     return any(dict(n.index[-1].terms).get(row.variable, 1) > 1 for n in loads(guarded) if n.index)

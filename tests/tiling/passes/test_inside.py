@@ -113,6 +113,27 @@ def test_the_inside_asks_nothing_and_sums_in_a_register() -> None:
 
 
 @pytest.mark.machine("avx512")
+@pytest.mark.parametrize(("size", "pads"), [((28, 28), [[1, 1], [1, 1]]), ((28, 30), [[0, 2], [1, 0]])])
+def test_branches_over_one_image_have_an_inside_together(size: tuple[int, int], pads: list[list[int]]) -> None:
+    """Windows of the same image whose sums are one loop: a block with several branches, before it is made one for inference."""
+    one = depthwise(size, (3, 3), pads, 1, 1, 128)
+    head, tail = one[: one.index("%0 =")], one[one.index("stablehlo.convolution") : one.index("return")].strip()
+    kernel = "2x" + one.split("-> tensor<2x")[1].split(">")[0]
+    text = head.replace("%k:", "%k1: tensor<3x3x1x128xf32>, %k2: tensor<3x3x1x128xf32>, %k:") + f"""
+      %a = {tail}
+      %b = {tail.replace("%k)", "%k1)")}
+      %c = {tail.replace("%k)", "%k2)")}
+      %d = stablehlo.multiply %a, %b : tensor<{kernel}>
+      %e = stablehlo.maximum %d, %c : tensor<{kernel}>
+      return %e : tensor<{kernel}>
+    }}"""
+    rng = np.random.default_rng(11)
+    x, kernels = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((2, *size, 128), (3, 3, 3, 1, 128)))
+    source = agrees(text, x, *kernels, exact=True)
+    assert source.count("reduce_fma") > 27, "nine products of each of three windows side by side"
+    assert tiling.prove(tiling.plan(hlo.parse(text))).holds
+
+
 @pytest.mark.parametrize("pads", [[[0, 1], [0, 1]], [[1, 1], [1, 1]]])
 def test_rows_that_step_over_elements_read_none_under_a_condition(pads: list[list[int]]) -> None:
     """Channels first: an edge cuts the innermost loop, too; only where its reads step over elements other loops are cut."""
