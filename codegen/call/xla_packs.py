@@ -177,11 +177,13 @@ class XlaPacks:
         places_of = {**places, **given}
         addresses = np.zeros(1 + int(whole.slots.max()), np.int64)
         addresses[list(places_of)] = list(places_of.values())
-        between: dict[int, tuple[int, np.ndarray]] = {}  # what packs make for packs: the last step that reads it, and its memory
+        between: dict[int, tuple[int, memory.Lease]] = {}  # made for packs alone: the last step that reads it, and its memory
         for p in packs:
             for slot, size_bytes in p.slots if p.readers else ():
-                room = np.empty(size_bytes + memory.ALIGNMENT_BYTES, np.uint8)
-                addresses[slot] = -(-room.ctypes.data // memory.ALIGNMENT_BYTES) * memory.ALIGNMENT_BYTES
+                room = leased(size_bytes)
+                if room is None:
+                    return None, {}
+                addresses[slot] = room.address
                 between[slot] = p.readers[-1], room
             launch.Plan([whole.steps[p.step]]).run(addresses, self._call.threads)
             between = {slot: x for slot, x in between.items() if x[0] > p.step}

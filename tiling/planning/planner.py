@@ -38,7 +38,7 @@ from tiling.planning.strips import pinned_strips, with_strips
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, flatten
 from tiling.program.in_place_updates import UPDATES, is_update, mark_updates
-from tiling.program.inputs import is_control, normed_kernels, op_inputs, right_factors
+from tiling.program.inputs import factors_side_by_side, is_control, normed_kernels, op_inputs
 from tiling.program.library_ops import library_of
 from tiling.program.run_in_strips import is_strip_loop
 
@@ -129,7 +129,7 @@ def _plan_as_it_is(
     own = tuple(p for p in pins if not p.region)
     weighs_all = model_of(machine) is not None  # what goes without saying does so for a CPU
     keeps = not is_region and not any(map(is_control, program.ops))  # a program that jumps keeps nothing between calls
-    factors, normed = (right_factors(program), normed_kernels(program)) if keeps else (frozenset[Value](), frozenset[Value]())
+    factors, normed = (find(program) if keeps else frozenset[Value]() for find in (factors_side_by_side, normed_kernels))
     while True:
         planner = Planner(
             program, machine, module, refused, own, deadline, plan_region, supports, becomes, factors, normed, weighs_all, is_lean
@@ -162,7 +162,7 @@ class Planner:
     plan_region: PlanRegion
     supports: Supports
     passed_on: Mapping[Value, Value]
-    factors: frozenset[Value]  # of products, which calls with the same arguments find made
+    factors: frozenset[Value]  # of products, side by side, which calls with the same arguments find made
     normed: frozenset[Value]  # those that folds and elementwise ops make of arguments alone
     weighs_all: bool = False  # no join goes without saying
     is_lean: bool = False  # a loop over strips has memory for a strip: nothing whole is packed ahead of it

@@ -11,7 +11,7 @@ from hlo.registry import Elementwise, Fold, Generate, Literal, Move
 from hlo.types import TensorType
 from tiling.program.flatten import Program, is_rebuilt
 
-__all__ = ["control_declines", "is_control", "normed_kernels", "op_inputs", "right_factors"]
+__all__ = ["control_declines", "factors_side_by_side", "is_control", "normed_kernels", "op_inputs", "right_factors"]
 
 _PLAIN = (Elementwise, Move, Fold, Literal, Generate)
 MOST_MADE_OF = 64
@@ -69,20 +69,19 @@ def right_factors(program: Program) -> frozenset[Value]:
     They are values side by side (`tiling.program.images.winograd`), and kernels of convolutions that sums of their own elements
     are part of: normed weights. Where such a value comes from arguments alone, it is made once for calls with the same arguments.
     """
-    return _side_by_side(program) | normed_kernels(program)
+    return factors_side_by_side(program) | normed_kernels(program)
 
 
 def normed_kernels(program: Program) -> frozenset[Value]:
     """What convolutions alone read, as their kernel, turned or not, and that folds and elementwise ops make of arguments."""
     found: set[Value] = set()
     readers: dict[Value, list[Op]] = {}
-    for op in program.ops:
+    convolutions = [op for op in program.ops if op.name == "stablehlo.convolution"]
+    for op in program.ops if convolutions else ():
         for v in op_inputs(op):
             readers.setdefault(v, []).append(op)
     arguments, results = set(program.arguments), set(program.results)
-    for op in program.ops:
-        if op.name != "stablehlo.convolution":
-            continue
+    for op in convolutions:
         v, reader = op.operands[1], op  # from the kernel up to what is computed
         while readers[v] == [reader] and v not in results and v.op is not None and v is not op.operands[0]:
             if v.op.name not in ("stablehlo.reshape", "stablehlo.transpose"):
@@ -110,7 +109,7 @@ def _is_made_by_folds(v: Value, arguments: Container[Value]) -> bool:
     return folds > 0
 
 
-def _side_by_side(program: Program) -> frozenset[Value]:
+def factors_side_by_side(program: Program) -> frozenset[Value]:
     """Values side by side that products alone read, as their right factor."""
     products = [op for op in program.ops if op.name == "stablehlo.dot_general"]
     read = {v for op in program.ops for v in (op.operands[:1] if op.name == "stablehlo.dot_general" else op_inputs(op))}

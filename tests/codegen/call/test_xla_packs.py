@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import tilewright
-from codegen.call.kept_packs import KIND
+from codegen.call.kept_packs import KIND, Pack
+from codegen.call.xla_packs import _with_their_readers
 from codegen.launcher import memory
 from tests.threads import in_threads
 
@@ -84,6 +85,33 @@ def test_normed_weights_are_made_once(given: list[Any]) -> None:
     norms, panels = kept.packs
     assert norms.readers == (panels.step,) and kept.lease.size_bytes < norms.slots[0][1] + panels.slots[0][1]
     np.testing.assert_allclose(f(x, w + 1), wanted(x, w + 1), rtol=2e-4, atol=2e-5)
+    f.clear_cache()
+
+
+def test_what_is_made_for_packs_that_are_not_kept_is_made_at_each_call() -> None:
+    """Of a chain 0 -> 1 -> 2, whose last step has another argument, and of 3 -> 4."""
+    chain = [Pack(0, (7,), ((10, 64),), (1,)), Pack(1, (7,), ((11, 64),), (2,)), Pack(2, (7, 8), ((12, 64),))]
+    other = [Pack(3, (9,), ((13, 64),), (4,)), Pack(4, (9,), ((14, 64),))]
+    assert _with_their_readers([*chain, *other]) == (*chain, *other)
+    assert _with_their_readers([*chain[:2], *other]) == tuple(other)
+
+
+@pytest.mark.parametrize("few_bytes", [1 << 12, 40 << 10])
+def test_without_memory_for_what_is_between_packs_nothing_is_kept(few_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The norms' 24 KiB do not fit beside the panels, or neither does."""
+    rng = np.random.default_rng(5)
+    x, w = (jnp.asarray(rng.standard_normal(s).astype(np.float32)) for s in ((2, 16, 16, 64), (96, 64, 1, 1)))
+
+    def normed(x: Any, w: Any) -> Any:
+        w = w * jax.lax.rsqrt((w * w).sum((1, 2, 3), keepdims=True))
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "OIHW", "NHWC"))
+
+    f, wanted = tilewright.jit(normed, threads=1), jax.jit(normed)(x, w)
+    before = memory.pool.count(KIND).live_bytes
+    monkeypatch.setattr(memory.pool, "_limit", before + few_bytes)
+    for _ in range(CALLS + 2):
+        np.testing.assert_allclose(f(x, w), wanted, rtol=2e-4, atol=2e-5)
+    assert packs_of(f)._kept is None and memory.pool.count(KIND).live_bytes == before
     f.clear_cache()
 
 

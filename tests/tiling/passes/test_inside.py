@@ -134,6 +134,7 @@ def test_branches_over_one_image_have_an_inside_together(size: tuple[int, int], 
     assert tiling.prove(tiling.plan(hlo.parse(text))).holds
 
 
+@pytest.mark.machine("avx512")
 @pytest.mark.parametrize("pads", [[[0, 1], [0, 1]], [[1, 1], [1, 1]]])
 def test_rows_that_step_over_elements_read_none_under_a_condition(pads: list[list[int]]) -> None:
     """Channels first: an edge cuts the innermost loop, too; only where its reads step over elements other loops are cut."""
