@@ -63,6 +63,7 @@ REACHED = 0.92  # of the peak, by blocks that fill the registers
 SEAMS = 1.1  # what blocks lose where one ends and the next begins
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
+BORDER_SECONDS = 1e-7  # a place where one thread's part of a row ends and another's begins: both want the lines around it
 NEAR_ELEMS = 8  # of elements this far apart every line is fetched
 RUN_ELEMS = 4  # an index that stays the same for so many elements costs no load for each
 PAGE_BYTES = 4096
@@ -173,6 +174,10 @@ class _Phase:
         self.boxes: dict[Buffer, tuple[list[tuple[int, int]], int]] = {}  # where that lies, and what its parts add up to
         self.streamed: set[Buffer] = set()
         self.runs: dict[Buffer, int] = {}  # how many consecutive bytes of it, at least, each access comes to
+        # Threads begin in different parts of the grid's first dimension: next to each other where each has one tile of it.
+        first = next((t for t in phase.tiles if t[1] > 1), None)
+        self.cut = first if first is not None and first[1] < 2 * machine.cores else None
+        self.borders = 0  # of two threads' parts in what is written, by all passes over it
 
     def estimate(self) -> Estimate:
         m = self.machine
@@ -195,6 +200,7 @@ class _Phase:
             + 0.3 * min(compute, memory)
             + waves * TASK_SECONDS
             + (m.launch_seconds if threads > 1 else CALL_SECONDS)
+            + self.borders * BORDER_SECONDS * min(threads - 1, 2)
         )
         # Threads do not run equally fast: the fewer tasks each takes, the longer the others wait at the end.
         if threads > 1:
@@ -336,9 +342,12 @@ class _Phase:
         for buffer, steps in stored:
             self._note_run(buffer, steps, extents, order)
             traffic += self._touch(buffer, iterations)
+        for w in work.stores:
+            self._note_borders(w.buffer, w.index)
         for f in work.folds:
             named = [v for e in f.step.index for v in e.variables]
             for b in f.step.buffers:
+                self._note_borders(b, f.step.index)
                 traffic += self._touch(b, prod([n for v, n in zip(f.variables, extents, strict=True) if v in named]))
         inner_extent = 1 if inner is None else max(extents[inner], 1)
         rows = iterations // inner_extent
@@ -438,6 +447,7 @@ class _Phase:
         traffic += self._touch(c.right.buffer, c.n * c.depth, self._moved(c, c.right))
         self.streamed.add(c.right.buffer)  # the next task has other columns
         traffic += self._touch(c.out.buffer, c.m * c.n, self._moved(c, c.out))
+        self._note_borders(c.out.buffer, (c.out.base,), (1,))
         blocks = -(-c.k // c.k_block)
         traffic += 2.0 * blocks * c.m * c.n * item / m.l2_bytes_per_second
         outside = {c.k_start: blocks, **{x.variable: x.extent for x in c.loops}}
@@ -497,6 +507,15 @@ class _Phase:
                     run, grown = run * extents[k], True
         size = run * buffer.element.itemsize_bytes
         self.runs[buffer] = min(self.runs.get(buffer, size), size)
+
+    def _note_borders(self, buffer: Buffer, index: tuple[Expr, ...], strides: tuple[int, ...] = ()) -> None:
+        """Records how often two threads' parts of a buffer meet: once for each place along its dimensions outside of the cut one."""
+        if self.cut is None or buffer.scope in (Scope.THREAD, Scope.ARGUMENT):
+            return
+        v, tiles = self.cut
+        (step,) = steps_along(index, strides or buffer.strides, (v,))
+        if step is not None and step > 0:
+            self.borders += max(buffer.size_elems // (step * tiles) - 1, 0)
 
     def _touch(self, buffer: Buffer, elements: int, blocks: int = 1) -> float:
         """Records that a task touches `elements` in each of some blocks; seconds from the core's own caches for one."""
