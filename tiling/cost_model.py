@@ -1,6 +1,6 @@
 """What schedules are weighed by: the interface of a cost model, and which one a machine has.
 
-The CPU's own is `tiling.planning.cost`; docs/adding-a-cost-model.md adds another.
+The CPU's own is `tiling.planning.costs.estimate`; docs/adding-a-cost-model.md adds another.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from tiling.loops.domains.iterations import Access
 from tiling.loops.element_ir import Node, all_nodes, runtimes_of
 from tiling.loops.ir import Contract, Nest, Phase, Scatter, Schedule, Scope
 from tiling.machine import Machine
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 
 ROOT = Path(__file__).parents[2]
 LINE_BYTES = 64

@@ -25,7 +25,7 @@ from codegen.source.emit import PhaseSource
 from codegen.supports import supports
 from tiling import Decision, Fusion, Obligation, Plan, Schedule
 from tiling.pipeline import finished
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 from tiling.planning.replacement import apart, evaluated, other_schedules, with_paths, with_step
 from tiling.proving.obligations import prove, prove_memory
 from tiling.proving.proof import Verdict

@@ -7,7 +7,7 @@ import importlib.util
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -84,6 +84,62 @@ def test_jax_is_given_what_changes(known: tuple[Any, Any]) -> None:
         check(f, weights, rows(k))
     check(f, jax.tree.map(lambda a: a, weights), rows(0))  # another tree of the same arrays
     assert whole_calls() == 0
+
+
+def of_names(weights: dict[str, Any], x: Any, rest: Any) -> Any:
+    """A network whose result tells which array has which name."""
+    for k in range(LAYERS):
+        x = jnp.tanh(x @ weights[f"w{k}"] + (k + 1) * weights[f"b{k}"])
+    return x if rest is None else x + rest[0]
+
+
+class Pair(NamedTuple):
+    w: Any
+    b: Any
+
+
+def named(seed: int) -> dict[str, Any]:
+    return {f"{n}{k}": a for k, pair in enumerate(weights_of(seed)) for n, a in zip("wb", pair, strict=True)}
+
+
+def test_arrays_are_known_by_their_places_in_containers() -> None:
+    """The same objects under other names, in another order, in one container more or less."""
+    f, g, weights, x = tilewright.jit(of_names, threads=1), jax.jit(of_names), named(0), rows(0)
+
+    def same(*args: Any) -> None:
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-4, atol=2e-5)
+
+    for k in range(3):
+        same(weights, rows(k), None)
+    (call,) = f._front._known.values()
+    assert call.others_of(((weights, x, None), {})) == [x]
+    assert call.others_of(((dict(weights), x, None), {})) == [x], "another dict of the same"
+    swapped = weights | {"b0": weights["b1"], "b1": weights["b0"]}
+    renamed = {{"w0": "w1", "w1": "w0"}.get(n, n): a for n, a in weights.items()}  # each array in its place
+    backwards = dict(reversed(weights.items()))
+    for other in (swapped, renamed, backwards, weights | {"w0": weights["w1"]}):
+        assert call.others_of(((other, x, None), {})) is None
+        same(other, x, None)
+    more = weights | {"more": x}
+    for args in ((weights, x, (x,)), (weights, x, [x]), (more, x, None), ({**weights, "w0": np.asarray(weights["w0"])}, x, None)):
+        assert call.others_of((args, {})) is None
+        same(*args)
+    assert call.others_of(((weights, [x], None), {})) is None
+    assert call.others_of(((weights, x), {"rest": None})) is None
+    np.testing.assert_allclose(f(weights, x, rest=None), g(weights, x, rest=None), rtol=2e-4, atol=2e-5)
+    same(weights, x, None)
+
+
+def test_containers_of_which_jax_alone_knows_the_leaves() -> None:
+    f, weights = tilewright.jit(network, threads=1), [Pair(*pair) for pair in weights_of(0)]
+    for k in range(3):
+        check(f, weights, rows(k))
+    (call,) = f._front._known.values()
+    assert call.others_of(((weights, rows(0)), {})) is None
+    whole_calls = count_of(f)
+    for k in range(3):
+        check(f, weights, rows(k))
+    assert whole_calls() == 0, "their leaves are compared, as JAX finds them"
 
 
 def test_other_weights_are_read(known: tuple[Any, Any]) -> None:

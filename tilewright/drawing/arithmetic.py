@@ -10,7 +10,7 @@ from hlo.types import TensorType
 from indexing import output_to_input
 from tiling import Fusion
 from tiling.loops.ir import Contract
-from tiling.planning.averages import Averages
+from tiling.planning.costs.averages import Averages
 
 __all__ = ["operations"]
 

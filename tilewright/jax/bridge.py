@@ -369,7 +369,7 @@ class Jitted(Called):
 
     def _look(self, front: Front, args: Any, kwargs: Any) -> None:
         leaves, key = self._signature(args, kwargs)
-        front.look(self._made.get(key), leaves, key[0])
+        front.look(self._made.get(key), (args, kwargs), leaves, key[0])
 
     def _thorough_call(self, args: Any, kwargs: Any, is_missed: bool) -> Any:
         jax = _jax()
@@ -387,7 +387,7 @@ class Jitted(Called):
                     self._thorough.add(key)
             elif found is not ELSEWHERE:
                 if front.has_packs:
-                    front.look(made, leaves, key[0])
+                    front.look(made, (args, kwargs), leaves, key[0])
                 made.delete_donated(leaves)
                 return found
         results = made.results_of(jax, leaves)
@@ -450,7 +450,7 @@ class Jitted(Called):
                 return None
             self._front = front
             if front.has_packs:  # so that what stays the same is packed in this call, which is long anyway, and in none after it
-                front.look(made, [x and x() for x in self._called[key]], key[0])
+                front.look(made, None, [x and x() for x in self._called[key]], key[0])
             if self._is_simple and front.pending:
                 self._direct.begin()
             return front

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tiling.loops.ir import Contract, LoopKind, Nest, Schedule
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Plan
 
 __all__ = ["with_loop_order", "with_schedule", "with_schedules"]

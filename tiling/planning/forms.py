@@ -16,7 +16,7 @@ from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passing import runs, skipped
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 from tiling.planning.weigh import Sketch, sketch
 from tiling.routines.table import routine_of
 

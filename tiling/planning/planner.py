@@ -23,7 +23,7 @@ from tiling.machine import Machine
 from tiling.passing import runs
 from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 from tiling.planning.forms import lower
 from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings

@@ -17,7 +17,7 @@ from hlo.types import TensorType
 from indexing.program import maps_from
 from tiling.loops.ir import Schedule
 from tiling.lower.placing import FusionRequest
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 from tiling.planning.forms import lower
 from tiling.planning.model import ControlStep, Decision, Edge, EvaluatorStep, Fusion, Plan, edges
 from tiling.planning.search import computed

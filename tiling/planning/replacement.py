@@ -15,7 +15,7 @@ from tiling.loops.names import Names
 from tiling.lower.fusion import Lowering
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Pin, Plan
 from tiling.planning.planner import plan
 from tiling.planning.reuse import PlanStep

@@ -33,7 +33,7 @@ from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passes.turn_tiles import across
 from tiling.passing import skipped
-from tiling.planning.cost import LINE_BYTES, estimate
+from tiling.planning.costs.estimate import LINE_BYTES, estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.weigh import Sketch, floor
 

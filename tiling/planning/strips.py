@@ -21,7 +21,7 @@ from indexing.deriving.edges import edges_of
 from tiling.loops.element_ir import loads
 from tiling.loops.ir import Nest, Phase
 from tiling.machine import Machine
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 from tiling.planning.model import ControlStep, Decision, Fusion, Pin, Plan
 from tiling.program.compute_again import Again, compute_again
 from tiling.program.flatten import Program

@@ -1,10 +1,10 @@
 """What a fusion costs with given tiles, without its schedule: from the boxes that its members' index maps give.
 
     boxes of the members       the root's tile, moved along the index maps of all reads (`Lowering.place`)
-    work of each member        its operations, loads, stores over its box (`tiling.planning.work`), known for every fusion and
-                               every tile that asks for the same box
+    work of each member        its operations, loads, stores over its box (`tiling.planning.costs.work`), known for every fusion
+                               and every tile that asks for the same box
     joined where loops agree   as the nests will be, but without copies of expressions
-    cost                       the cost model that also takes schedules (`tiling.planning.cost`)
+    cost                       the cost model that also takes schedules (`tiling.planning.costs.estimate`)
 
 The figures are those of the schedule that the same tiles would get. Where they do not follow from maps (folds in parts or in
 lanes, sums in another type) there is no sketch, and whoever asks lowers the fusion.
@@ -39,8 +39,8 @@ from tiling.machine import Machine
 from tiling.passes.split_fold import LEAST_ELEMS
 from tiling.passes.tighten_bounds import sums_element
 from tiling.passes.turn_tiles import LEAST_SIDE, layout_of_turned
-from tiling.planning.cost import REACHED, estimate_phases, least_seconds
-from tiling.planning.work import Access, Part, Work, join_all, order_of, work_of
+from tiling.planning.costs.estimate import REACHED, estimate_phases, least_seconds
+from tiling.planning.costs.work import Access, Part, Work, join_all, order_of, work_of
 from tiling.routines.table import routine_of
 
 __all__ = ["Sketch", "floor", "sketch"]

@@ -26,7 +26,7 @@ from tiling.loops.ir import LoopKind, Store
 from tiling.loops.spec import RULES, faults
 from tiling.passing import Pass, recorded, without
 from tiling.pipeline import PIPELINE, finished, observed
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 from tiling.program.as_module import as_module
 from tiling.program.flatten import flatten
 from tiling.show.stages import Stages, print_stages, stages_of

@@ -12,7 +12,8 @@ from benchmarks.compiling.traffic import simulate
 from codegen.supports import supports
 from tiling.loops.ir import Nest, Turn
 from tiling.machine import Machine
-from tiling.planning.cost import estimate
+from tiling.planning.costs.borders import Borders
+from tiling.planning.costs.estimate import estimate
 
 ROW_SUM = """
 %0 = stablehlo.constant dense<0.0> : tensor<f32>
@@ -65,6 +66,30 @@ def test_a_small_cache_fetches_again_what_it_had_to_give_up() -> None:
     assert not isinstance(large, str) and not isinstance(small, str)
     assert large.memory_bytes == pytest.approx(2 * whole_bytes, rel=0.05)
     assert small.memory_bytes == pytest.approx(3 * whole_bytes, rel=0.05)  # each row of x a second time
+
+
+def test_rows_cut_between_two_threads_have_a_border_each() -> None:
+    """Where each of two threads has one tile of channels they meet in each row; not with rows of their own, or with more tiles."""
+    module = hlo.parse("""func.func @main(%x: tensor<196x480xf32>) -> tensor<196x480xf32> {
+      %0 = stablehlo.exponential %x : tensor<196x480xf32>
+      return %0 : tensor<196x480xf32>
+    }""")
+    machine = Machine(cores=2)
+
+    def borders(sizes: tuple[int, ...], m: Machine = machine) -> float:
+        pins = [tiling.Pin((0,), sizes)]
+        (fusion,) = tiling.plan(module, machine=machine, supports=supports, pins=pins).fusions
+        (main,) = fusion.schedule.phases
+        found = Borders(main, m.cores)
+        for nest in main.all_steps:
+            assert isinstance(nest, Nest)
+            for s in nest.stores:
+                found.note(s.buffer, s.index, s.buffer.strides)
+        return found.count
+
+    assert borders((196, 240)) == 195 and borders((98, 480)) == 0
+    assert borders((196, 120)) == 0 and borders((196, 120), Machine(cores=4)) == 195
+    assert borders((98, 240)) == 0, "one thread has both halves of a row"
 
 
 def test_loops_without_iterations_cost_next_to_nothing() -> None:

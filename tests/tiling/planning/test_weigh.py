@@ -19,7 +19,7 @@ from tiling.loops.ir import Contract, Nest, Schedule, Turn
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.planning import search
-from tiling.planning.cost import estimate
+from tiling.planning.costs.estimate import estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.garbage import NEW_OBJECTS, OBJECTS_OF_OP, few_collections
 from tiling.planning.weigh import Sketch, floor

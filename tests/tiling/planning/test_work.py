@@ -7,7 +7,7 @@ from dataclasses import replace
 from indexing.expr import Var, as_expr
 from tiling.loops.element_ir import Load
 from tiling.loops.ir import Buffer, Loop, LoopKind
-from tiling.planning.work import Work, order_of
+from tiling.planning.costs.work import Work, order_of
 
 
 def buffer_of(load: Load) -> Buffer:

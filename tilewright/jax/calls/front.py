@@ -214,8 +214,11 @@ class Front:
         self._looks_in -= 1
         return self._looks_in <= 0
 
-    def look(self, made: Any, leaves: Sequence[Any], tree: Any) -> None:
-        """What a call's arguments were: of arrays that stay the same, what is only packed is packed once, and JAX not given."""
+    def look(self, made: Any, given: Any, leaves: Sequence[Any], tree: Any) -> None:
+        """What a call's arguments were: of arrays that stay the same, what is only packed is packed once, and JAX not given.
+
+        `given` is (args, kwargs) as the call had them, None where that is over.
+        """
         packs, is_kept = self._packs.get(made), False
         if packs is not None:
 
@@ -225,11 +228,11 @@ class Front:
                 return leaf if is_lasting and not leaf.is_deleted() and leaf.is_ready() else None
 
             is_kept = packs.look(owner, lambda k: int(leaves[k].unsafe_buffer_pointer()), committed(leaves))
-            self._know(made, packs.known, leaves, tree)
+            self._know(made, packs.known, given, leaves, tree)
         self._looks_each = RARELY if is_kept else min(2 * self._looks_each, MOST_RARELY)
         self._looks_in = self._looks_each
 
-    def _know(self, made: Any, known: Known | None, leaves: Sequence[Any], tree: Any) -> None:
+    def _know(self, made: Any, known: Known | None, given: Any, leaves: Sequence[Any], tree: Any) -> None:
         """From now on calls with these arguments but for some are made with those alone."""
         mine = self._known.get(made)
         if known is None or self._has_static:
@@ -243,15 +246,24 @@ class Front:
                     raise NotReadyError
                 return _bound(jax, made, program, others, is_long, numbers)
 
-            call = KnownCall(jax, known, tree, leaves, self._array, bound)
+            call = KnownCall(jax, known, given, tree, leaves, self._array, bound)
             if call.is_possible:
                 self._known[made] = call
 
     def _results(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What JAX's call gives for these arguments, or for those of them that are not known."""
         if self._known:
-            leaves, tree = self._flatten((args, kwargs))
+            given = (args, kwargs)
             for made, mine in tuple(self._known.items()):  # another thread may add one
+                others = mine.others_of(given)
+                known = mine.known()  # after it: an array that is gone is none of those found
+                if others is not None and known is not None and self._packs[made].known is known:
+                    try:
+                        return mine.function(*others)
+                    except NotReadyError:  # of a setting that came later
+                        self._known.pop(made, None)
+            leaves, tree = self._flatten(given)
+            for made, mine in tuple(self._known.items()):
                 packs, known = self._packs[made], mine.known()
                 if known is None or packs.known is not known:  # after `leaves`: an array that is gone is none of them
                     self._known.pop(made, None)

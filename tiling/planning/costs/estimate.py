@@ -26,7 +26,6 @@ from tiling.loops.ir import (
     Buffer,
     Contract,
     FoldStep,
-    Loop,
     LoopKind,
     MatrixStep,
     Measure,
@@ -46,8 +45,9 @@ from tiling.loops.limits import evenly
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
 from tiling.passes.unrolling.write_out_sums import MOST_SIDE_BY_SIDE
-from tiling.planning.averages import Averages
-from tiling.planning.work import Work, order_of, work_of
+from tiling.planning.costs.averages import Averages
+from tiling.planning.costs.borders import Borders
+from tiling.planning.costs.work import Work, order_of, work_of
 
 __all__ = ["LINE_BYTES", "REACHED", "estimate", "estimate_phases", "least_seconds"]
 
@@ -63,7 +63,6 @@ REACHED = 0.92  # of the peak, by blocks that fill the registers
 SEAMS = 1.1  # what blocks lose where one ends and the next begins
 IMBALANCE = 0.25  # of a task's time is waited for at the end of a phase
 SHORT_RUN_BYTES = 192  # runs of this many bytes take twice as long as long ones
-BORDER_SECONDS = 1e-7  # a place where one thread's part of a row ends and another's begins: both want the lines around it
 NEAR_ELEMS = 8  # of elements this far apart every line is fetched
 RUN_ELEMS = 4  # an index that stays the same for so many elements costs no load for each
 PAGE_BYTES = 4096
@@ -174,10 +173,7 @@ class _Phase:
         self.boxes: dict[Buffer, tuple[list[tuple[int, int]], int]] = {}  # where that lies, and what its parts add up to
         self.streamed: set[Buffer] = set()
         self.runs: dict[Buffer, int] = {}  # how many consecutive bytes of it, at least, each access comes to
-        # Threads begin in different parts of the grid's first dimension: next to each other where each has one tile of it.
-        first = next((t for t in phase.tiles if t[1] > 1), None)
-        self.cut = first if first is not None and first[1] < 2 * machine.cores else None
-        self.borders = 0  # of two threads' parts in what is written, by all passes over it
+        self.borders = Borders(phase, machine.cores)
 
     def estimate(self) -> Estimate:
         m = self.machine
@@ -200,7 +196,7 @@ class _Phase:
             + 0.3 * min(compute, memory)
             + waves * TASK_SECONDS
             + (m.launch_seconds if threads > 1 else CALL_SECONDS)
-            + self.borders * BORDER_SECONDS * min(threads - 1, 2)
+            + self.borders.seconds(threads)
         )
         # Threads do not run equally fast: the fewer tasks each takes, the longer the others wait at the end.
         if threads > 1:
@@ -256,9 +252,6 @@ class _Phase:
             return sum(self._touch(b, updates) for b in (step.operand, step.target))
         sources = {b: b for load in loads([step.node]) if (b := load.buffer or self.first_of.get(load.value)) is not None}
         return sum(self._touch(b, updates) for b in (step.target, *sources.values()))
-
-    def _extents(self, loops: Sequence[Loop], variables: frozenset[Var] | Sequence[Var]) -> int:
-        return prod(x.extent for x in loops if x.variable in variables)
 
     def _nest(self, nest: Nest, outside: Mapping[Var, int] = NOTHING) -> tuple[float, float]:
         """(arithmetic, cache traffic) seconds of one execution; `outside` are a task's loops around it, with their extents."""
@@ -339,15 +332,14 @@ class _Phase:
             for accesses, found in ((iterations, stored), (2 * iterations, kept)):
                 for buffer, steps in found:
                     strided += accesses * self._stride_seconds(buffer, steps[inner])
-        for buffer, steps in stored:
+        for w, (buffer, steps) in zip(work.stores, stored, strict=True):
             self._note_run(buffer, steps, extents, order)
+            self.borders.note(buffer, w.index, buffer.strides)
             traffic += self._touch(buffer, iterations)
-        for w in work.stores:
-            self._note_borders(w.buffer, w.index)
         for f in work.folds:
             named = [v for e in f.step.index for v in e.variables]
             for b in f.step.buffers:
-                self._note_borders(b, f.step.index)
+                self.borders.note(b, f.step.index, b.strides)
                 traffic += self._touch(b, prod([n for v, n in zip(f.variables, extents, strict=True) if v in named]))
         inner_extent = 1 if inner is None else max(extents[inner], 1)
         rows = iterations // inner_extent
@@ -447,7 +439,7 @@ class _Phase:
         traffic += self._touch(c.right.buffer, c.n * c.depth, self._moved(c, c.right))
         self.streamed.add(c.right.buffer)  # the next task has other columns
         traffic += self._touch(c.out.buffer, c.m * c.n, self._moved(c, c.out))
-        self._note_borders(c.out.buffer, (c.out.base,), (1,))
+        self.borders.note(c.out.buffer, (c.out.base,), (1,))
         blocks = -(-c.k // c.k_block)
         traffic += 2.0 * blocks * c.m * c.n * item / m.l2_bytes_per_second
         outside = {c.k_start: blocks, **{x.variable: x.extent for x in c.loops}}
@@ -469,7 +461,7 @@ class _Phase:
 
     def _moved(self, c: Contract, block: Block2D) -> int:
         """How many different blocks the loops around a contraction go through."""
-        return self._extents(c.loops, block.base.variables)
+        return prod(x.extent for x in c.loops if x.variable in block.base.variables)
 
     def _left_elems(self, c: Contract) -> int:
         """The elements in the lines of the left operand that are read: read across, each step of k has lines of its own."""
@@ -507,15 +499,6 @@ class _Phase:
                     run, grown = run * extents[k], True
         size = run * buffer.element.itemsize_bytes
         self.runs[buffer] = min(self.runs.get(buffer, size), size)
-
-    def _note_borders(self, buffer: Buffer, index: tuple[Expr, ...], strides: tuple[int, ...] = ()) -> None:
-        """Records how often two threads' parts of a buffer meet: once for each place along its dimensions outside of the cut one."""
-        if self.cut is None or buffer.scope in (Scope.THREAD, Scope.ARGUMENT):
-            return
-        v, tiles = self.cut
-        (step,) = steps_along(index, strides or buffer.strides, (v,))
-        if step is not None and step > 0:
-            self.borders += max(buffer.size_elems // (step * tiles) - 1, 0)
 
     def _touch(self, buffer: Buffer, elements: int, blocks: int = 1) -> float:
         """Records that a task touches `elements` in each of some blocks; seconds from the core's own caches for one."""
