@@ -69,7 +69,7 @@ def test_a_small_cache_fetches_again_what_it_had_to_give_up() -> None:
 
 
 def test_rows_cut_between_two_threads_have_a_border_each() -> None:
-    """Where each of two threads has one tile of channels they meet in each row; not with rows of their own, or with more tiles."""
+    """Where each of two threads has one tile of channels they meet in each row; not with rows of their own, or more tiles."""
     module = hlo.parse("""func.func @main(%x: tensor<196x480xf32>) -> tensor<196x480xf32> {
       %0 = stablehlo.exponential %x : tensor<196x480xf32>
       return %0 : tensor<196x480xf32>
