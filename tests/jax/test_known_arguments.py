@@ -142,6 +142,31 @@ def test_containers_of_which_jax_alone_knows_the_leaves() -> None:
     assert whole_calls() == 0, "their leaves are compared, as JAX finds them"
 
 
+def test_a_container_is_not_made_of_anything_but_arrays() -> None:
+    """What the arguments' places are is found without a class of the caller's, whose objects may refuse what is no array."""
+
+    @jax.tree_util.register_pytree_node_class
+    class Strict:
+        def __init__(self, pair: Any) -> None:
+            assert all(hasattr(a, "shape") for a in pair), "arrays alone"
+            self.pair = tuple(pair)
+
+        def __iter__(self) -> Any:
+            return iter(self.pair)
+
+        def tree_flatten(self) -> tuple[Any, None]:
+            return self.pair, None
+
+        @classmethod
+        def tree_unflatten(cls, _: None, leaves: Any) -> Any:
+            return cls(leaves)
+
+    f, weights = tilewright.jit(network, threads=1), [Strict(pair) for pair in weights_of(0)]
+    for k in range(5):
+        check(f, weights, rows(k))
+    assert others(f) == [(2 * LAYERS,)]
+
+
 def test_other_weights_are_read(known: tuple[Any, Any]) -> None:
     f, weights = known
     second = weights_of(1)

@@ -12,7 +12,7 @@ from benchmarks.compiling.traffic import simulate
 from codegen.supports import supports
 from tiling.loops.ir import Nest, Turn
 from tiling.machine import Machine
-from tiling.planning.costs.borders import Borders
+from tiling.planning.costs.borders import BORDER_SECONDS, Borders
 from tiling.planning.costs.estimate import estimate
 
 ROW_SUM = """
@@ -90,6 +90,12 @@ def test_rows_cut_between_two_threads_have_a_border_each() -> None:
     assert borders((196, 240)) == 195 and borders((98, 480)) == 0
     assert borders((196, 120)) == 0 and borders((196, 120), Machine(cores=4)) == 195
     assert borders((98, 240)) == 0, "one thread has both halves of a row"
+    (by_channels,), (by_rows,) = (
+        tiling.plan(module, machine=machine, supports=supports, pins=[tiling.Pin((0,), sizes)]).fusions
+        for sizes in ((196, 240), (98, 480))
+    )
+    waited = estimate(by_channels.schedule, machine).seconds - estimate(by_rows.schedule, machine).seconds
+    assert waited >= 195 * BORDER_SECONDS
 
 
 def test_loops_without_iterations_cost_next_to_nothing() -> None:
