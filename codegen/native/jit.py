@@ -359,7 +359,7 @@ def build_object(job: workers.Job) -> tuple[tuple[str, ...], bytes]:
 
     functions: Functions = {}
     module = native.build(job.source, job.path, job.signature, _symbol(job.key), job.target, functions, job.kernel)
-    code = native.emit_object(module, job.target, functions)
+    code = native.emit_kernel(module, job.target, functions)
     library_objects.provide(functions, job.target, stamp())
     return tuple(functions), code
 

@@ -35,6 +35,7 @@ from codegen.native.passes import (
     optimise_marked,
     parsed,
     parsed_for,
+    places_weighed,
     run_named,
     run_pipeline,
     target_machine,
@@ -193,6 +194,12 @@ def provide_interrupts() -> None:
         interrupts.install(ctypes.CFUNCTYPE(ctypes.c_void_p)(loaded.address(interrupts.CELL))() or 0, loaded)
 
 
+def emit_kernel(module: Any, target: Target, known: Collection[str]) -> bytes:
+    """``emit_object`` of a kernel."""
+    with places_weighed(module, target):
+        return emit_object(module, target, known)
+
+
 def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> bytes:
     """Machine code of an optimised module; raises UnresolvedSymbolError for calls that nothing in the process answers.
 
@@ -209,8 +216,9 @@ def emit_object(module: Any, target: Target, known: Collection[str] = ()) -> byt
 
 
 def emit_assembly(module: Any, target: Target) -> str:
-    """The same as assembly text."""
-    return str(target_machine(target).emit_assembly(module))
+    """What ``emit_kernel`` makes, as assembly text."""
+    with places_weighed(module, target):
+        return str(target_machine(target).emit_assembly(module))
 
 
 def lower(

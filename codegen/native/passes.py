@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -17,7 +18,8 @@ from codegen.target import Target
 
 __all__ = [
     "STRAIGHT", "UNROLL", "WRITTEN_OUT", "data_layout", "initialise", "is_made_by_llvm", "llvm_target", "of_its_context",
-    "of_this_thread", "optimise", "optimise_marked", "parsed", "parsed_for", "run_named", "run_pipeline", "target_machine",
+    "of_this_thread", "optimise", "optimise_marked", "parsed", "parsed_for", "places_weighed", "run_named", "run_pipeline",
+    "target_machine",
 ]  # fmt: skip
 
 
@@ -91,6 +93,36 @@ def of_its_context(module: Any) -> Any:
     was raised in) in any order, and a module that is freed after its context was ends the process."""
     module._owned = True
     return module
+
+
+MANY_PLACES = 96
+"""Addresses that a kernel computes, from which on LLVM's loop strength reduction is left out of it.
+
+That pass chooses what of the addresses in an innermost loop is kept in registers from turn to turn. What it weighs grows faster
+than their number: for a row of an image's transform, written out in whole vectors, it took 700 of 740 ms, and half of what all
+machine code of a training step of ResNet-18 took. Such loops are no slower without it on x86, whose instructions add a register,
+a scaled one and a constant; loops of few places, which can be, keep it. (docs/adr/0017-compile-time.md)
+"""
+
+_CAN_LEAVE_OUT = llvm.llvm_version_info[0] <= 22
+"""Whether this LLVM is one of those that were tried: another one ends the process where it does not know an option."""
+
+
+@contextlib.contextmanager
+def places_weighed(module: Any, target: Target) -> Iterator[None]:
+    """Machine code of a kernel's optimised module is made within: with loop strength reduction where it has few places.
+
+    The caller holds numba's lock (`codegen.forks.compiling`): LLVM's options are the process'.
+    """
+    can = _CAN_LEAVE_OUT and target.triple.startswith("x86_64")
+    leaves_out = can and str(module).count(" = getelementptr ") >= MANY_PLACES
+    if leaves_out:
+        llvm.set_option("tilewright", "-disable-lsr=true")
+    try:
+        yield
+    finally:
+        if leaves_out:
+            llvm.set_option("tilewright", "-disable-lsr=false")
 
 
 UNROLL = ("loop_unroll", "sroa", "instruction_combine", "simplify_cfg")

@@ -16,13 +16,14 @@ import importlib.util
 import logging
 import os
 import pickle
+import queue
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, TypeAlias
 
 from codegen.kernel.ir import Kernel
 from codegen.native.signature import KernelSignature
@@ -95,6 +96,10 @@ class Made:
     functions: tuple[str, ...]
     code: bytes
     library: dict[str, bytes]
+
+
+Results: TypeAlias = "queue.SimpleQueue[tuple[Job, Made] | threading.Thread]"
+"""What helpers made, and threads that will hand over no more."""
 
 
 def is_prepared() -> bool:
@@ -205,16 +210,19 @@ if hasattr(os, "register_at_fork"):
 
 
 def compile_jobs(jobs: Sequence[Job], helpers: int, arrived: Callable[[Job, Made], None], own: Callable[[Job], None]) -> None:
-    """Run every job once: ``own`` here, or in one of ``helpers`` processes, whose results go to ``arrived`` (in a thread).
+    """Run every job once: ``own`` here, or in one of ``helpers`` processes, whose results go to ``arrived``, between jobs of here.
 
+    (A thread that hands jobs to a helper would wait for LLVM's lock with each result, and the helper for its next job.)
     A job that a helper could not do is done here, so that its error is raised here. Helpers that are not ready when all jobs are
     taken are not waited for.
     """
     waiting = deque(sorted(jobs, key=lambda j: -j.seconds))
+    results: Results = queue.SimpleQueue()
     left: deque[Job] = deque()
     processes: list[subprocess.Popen[bytes]] = []
     threads: list[threading.Thread] = []
     ready: list[threading.Thread] = []
+    ended: set[threading.Thread | None] = set()
     try:
         for _ in range(helpers):
             try:
@@ -223,12 +231,15 @@ def compile_jobs(jobs: Sequence[Job], helpers: int, arrived: Callable[[Job, Made
                 _log.warning("no process to compile in: %s", error)
                 break
             processes.append(process)
-            threads.append(threading.Thread(target=_feed, args=(process, waiting, left, ready, arrived), daemon=True))
+            threads.append(threading.Thread(target=_feed, args=(process, waiting, left, ready, results), daemon=True))
             threads[-1].start()
         while (job := _take(waiting)) is not None:
             own(job)
-        for thread in [*ready]:  # who says so from now on finds no job
-            thread.join()
+            while not results.empty():
+                ended.add(_deliver(results, arrived))
+        helping = {*ready}  # who says so from now on finds no job
+        while not helping <= ended:
+            ended.add(_deliver(results, arrived))
         while (job := _take(left)) is not None:
             own(job)
     finally:
@@ -240,6 +251,15 @@ def compile_jobs(jobs: Sequence[Job], helpers: int, arrived: Callable[[Job, Made
             thread.join()
         for process in processes:
             end(process)
+
+
+def _deliver(results: Results, arrived: Callable[[Job, Made], None]) -> threading.Thread | None:
+    """Hands on the next result, or gives back the thread that will have no more."""
+    found = results.get()
+    if isinstance(found, threading.Thread):
+        return found
+    arrived(*found)
+    return None
 
 
 def _close(pipe: IO[bytes]) -> None:
@@ -286,21 +306,23 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _feed(
-    process: subprocess.Popen[bytes], waiting: deque[Job], left: deque[Job], ready: list[threading.Thread],
-    arrived: Callable[[Job, Made], None],
-) -> None:  # fmt: skip
+    process: subprocess.Popen[bytes], waiting: deque[Job], left: deque[Job], ready: list[threading.Thread], results: Results
+) -> None:
     """Hand jobs to one process, once it is ready, until there are none, or it fails."""
     if not isinstance(_asked(process, Ping()), Ping):
         return
     ready.append(threading.current_thread())
-    while (job := _take(waiting)) is not None:
-        made = _asked(process, job)
-        if not isinstance(made, Made):
+    try:
+        while (job := _take(waiting)) is not None:
+            made = _asked(process, job)
+            if isinstance(made, Made):
+                results.put((job, made))
+                continue
             left.append(job)
             if made is None:
                 return
-            continue
-        arrived(job, made)
+    finally:
+        results.put(threading.current_thread())
 
 
 def _asked(process: subprocess.Popen[bytes], job: Job | Ping) -> object:

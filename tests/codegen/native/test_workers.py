@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections import deque
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from codegen.forks import compiling
 from codegen.native import jit, library_objects, workers
 from codegen.native.jit import compile_kernels
 from codegen.native.signature import KernelSignature, Param
+from codegen.target import default_target
 from codegen.tune.probe import run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -144,3 +148,31 @@ def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers.helpers_for([]) == 0
     monkeypatch.setattr(workers.sys, "executable", "/opt/painter/painter")
     assert workers.helpers_for(jobs) == 0
+
+
+def test_a_helper_goes_on_while_the_caller_compiles(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller holds LLVM's lock for seconds: results wait for it, helpers do not."""
+    all_taken = threading.Event()
+    take = workers._take
+
+    def watched(jobs: deque[workers.Job]) -> workers.Job | None:
+        job = take(jobs)
+        if job is None:
+            all_taken.set()
+        return job
+
+    monkeypatch.setattr(workers, "_take", watched)
+    jobs = [jit._job(source(k), SIGNATURE, default_target()) for k in range(6)]
+    own, arrived = [], []
+
+    def compiled(job: workers.Job) -> None:
+        with compiling:
+            assert all_taken.wait(60), "the helper waits for this job"
+        own.append(job)
+
+    def loaded(job: workers.Job, made: workers.Made) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        arrived.append(job)
+
+    workers.compile_jobs(jobs, 1, loaded, compiled)
+    assert len(own) == 1 and {*own, *arrived} == {*jobs}
