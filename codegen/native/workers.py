@@ -210,7 +210,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def compile_jobs(jobs: Sequence[Job], helpers: int, arrived: Callable[[Job, Made], None], own: Callable[[Job], None]) -> None:
-    """Run every job once: ``own`` here, or in one of ``helpers`` processes, whose results go to ``arrived``, between jobs of here.
+    """Run every job once: ``own`` here, or in one of ``helpers`` processes, whose results go to ``arrived`` between jobs of here.
 
     (A thread that hands jobs to a helper would wait for LLVM's lock with each result, and the helper for its next job.)
     A job that a helper could not do is done here, so that its error is raised here. Helpers that are not ready when all jobs are
