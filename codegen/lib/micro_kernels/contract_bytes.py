@@ -3,7 +3,7 @@
 Four steps of k are one: a lane of 32 bits holds four bytes of a row of A, or of a column of B (packed so ahead). A target's dot
 instructions take factors of certain signs (`Target.byte_dots`): x86's one unsigned and one signed, Arm's two of a kind, and with
 I8MM mixed ones, too. For other signs A's bytes are changed by 128, which flips their topmost bit, and 128 times the sums of B's
-columns are taken off at the end:
+columns are taken off: of one block of rows at its end, of several before the first, so that they are found once for all of them:
 
     A signed, taken as unsigned      sum a b = sum (a + 128) b - sum 128 b
     A unsigned, taken as signed      sum a b = sum (a - 128) b - sum (-128) b
@@ -15,6 +15,7 @@ widened once for all columns where they fit the stack.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,7 @@ _BYTES, _SUMS = ("int8", "uint8"), ("int32", "uint32")
 MOST_WIDE_BYTES = 1 << 16  # of a block's rows in numbers of 16 bits, on the stack
 MOST_ROWS_OF_LANES = 10  # LLVM loads some rows ahead of their products, and spills sums of twelve
 MOST_ROWS_IN_HALVES = 5  # of two registers for each vector of sums
+CHAINS = 4  # sums of a column side by side, so that none waits for the one before
 _HIGH_BITS = -2139062144  # 0x80 in each byte: what is signed becomes unsigned, 128 more; what is unsigned signed, 128 less
 
 
@@ -57,7 +59,7 @@ def is_of_bytes(a: Buf, b: Buf, c: Buf) -> bool:
 class ByteDots:
     """Four products a lane, of factors of given kinds, and what is taken off their sums at the end."""
 
-    def __init__(self, b: Any, left: Buf, right: Buf, vector: Any, pointer: Any) -> None:
+    def __init__(self, b: Any, left: Buf, right: Buf, vector: Any, pointers: Sequence[Any]) -> None:
         self._builder, self._vector = b, vector
         self._signed = signs_of(left, right)
         self._dot = dot_instruction(vector.count, self._signed)
@@ -67,7 +69,7 @@ class ByteDots:
         self.corrected = sorted(taken) != sorted(self._signed)
         """Whether `sums` of the right factor are taken off."""
         self.total = ir.VectorType(I32, 2 * vector.count) if self.in_halves else vector
-        self._shift = _shift(b, vector, pointer) if self.corrected else None
+        self._shift = _shift(b, vector, pointers) if self.corrected else None
 
     def left(self, bytes_: Value) -> Value:
         """The left factor's bytes as `product` takes them."""
@@ -196,14 +198,19 @@ def pair_instruction(lanes: int) -> str | None:
     return f"llvm.x86.{name}" if name and f"+{feature}" in current_target().features.split(",") else None
 
 
-def _shift(b: Any, vector: Any, pointer: Any) -> Any:
+def _shift(b: Any, vector: Any, pointers: Sequence[Any]) -> Any:
     """What flips the topmost bit of each byte. On x86 it is no constant: LLVM's instruction selection does not end on a constant
     factor there. The topmost bit of an address is 0 in every user process, which LLVM does not know. (Arm's may have a tag.)
+
+    Nor does it know that lanes with the bits of two addresses are alike. Of a number in all lanes it would change four bytes of a
+    row before they are put into them, which then takes an instruction of the pipes that multiply in place of a load's.
     """
     bits: Any = ir.Constant(I32, _HIGH_BITS)
-    if not current_target().is_arm:
-        bits = b.or_(b.trunc(b.lshr(b.ptrtoint(pointer, I64), _c(63)), I32), bits)
-    return splat(Value(b, bits), vector.count).v
+    if current_target().is_arm:
+        return splat(Value(b, bits), vector.count).v
+    tops = [b.trunc(b.lshr(b.ptrtoint(p, I64), _c(63)), I32) for p in pointers]
+    first, second = (splat(Value(b, b.or_(top, bits)), vector.count).v for top in tops)
+    return b.shuffle_vector(first, second, order_of(tuple(k + k % 2 * vector.count for k in range(vector.count))))
 
 
 def _quad(b: Any, kind: Buf, base: Any, offset: Any, vector: Any) -> Any:
@@ -244,7 +251,7 @@ def _by_pairs(b: Any, sig: Any, value: list[Any], lanes: int, quads: int) -> Non
     panel = int(sig.args[12].literal_value)
     vectors = panel // lanes
     vector = ir.VectorType(I32, lanes)
-    dots = ByteDots(b, a_kind, b_kind, vector, c)
+    dots = ByteDots(b, a_kind, b_kind, vector, (a, c))
     rows = _rows_of_pairs(vectors)
     with b.goto_entry_block():
         pairs = b.alloca(I32, _c(2 * rows * quads))
@@ -336,29 +343,53 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
         _by_pairs(b, sig, value, lanes, in_pairs)
         return
     vector = ir.VectorType(I32, lanes)
-    dots = ByteDots(b, a_kind, b_kind, vector, c)
+    dots = ByteDots(b, a_kind, b_kind, vector, (a, c))
     together = 2 if _by_lanes() else 1  # steps whose bytes of a row are loaded into one register
-    # Sums, the columns' own sums, a row of B, and a broadcast with its shift.
-    rows = max(1, min((target.vector_registers - 2 * vectors - 3) // vectors, 12 if together == 1 else MOST_ROWS_OF_LANES))
-    rows = min(rows, MOST_ROWS_IN_HALVES - dots.corrected) if dots.in_halves else rows
+    # Sums, the columns' own sums where they are found beside them, a row of B, and a broadcast with its shift.
+    most = 12 if together == 1 else MOST_ROWS_OF_LANES
+
+    def rows_beside(others: int) -> int:
+        fit = max(1, min((target.vector_registers - (1 + others) * vectors - 3) // vectors, most))
+        return min(fit, MOST_ROWS_IN_HALVES - others) if dots.in_halves else fit
+
+    known_rows = _known(m)
+    ahead = dots.corrected and (known_rows is None or known_rows > rows_beside(1))
+    beside = int(dots.corrected and not ahead)
+    rows = rows_beside(beside)
     quads = b.sdiv(k, _c(4)) if _known(k) is None else _c(_known(k) // 4)  # type: ignore[operator]
 
-    def tile(height: int, row: Any, count: int, b_at: Any, c_at: Any, mask: Any) -> None:
+    def rows_of_b(b_base: Any, quad: Any, steps: int, count: int) -> list[list[Value]]:
+        at = [b.mul(b.add(quad, _c(u)), _c(4 * panel)) for u in range(steps)]
+        return [[Value(b, _quad(b, b_kind, b_base, b.add(x, _c(4 * j * lanes)), vector)) for j in range(count)] for x in at]
+
+    def taken_off(count: int, b_at: Any) -> list[Any]:
+        """The sums of a panel's columns, of which each block of rows begins with what is taken off."""
+        b_base = b.gep(bb, [b_at])
+
+        def turn(first: Any, steps: int, t: Any, sums: list[Any]) -> list[Any]:
+            found = rows_of_b(b_base, b.add(first, b.mul(t, _c(steps))), steps, count)
+            each = [x for row_of_b in found for x in row_of_b]
+            return [dots.sums(Value(b, s), x).v for s, x in zip(sums, each, strict=False)] + sums[len(each) :]
+
+        sums: list[Any] = [constant(dots.total, 0)] * (count * CHAINS)
+        for first, steps, turns in turns_of(b, quads, CHAINS):
+            sums = _counted_loop(b, turns, sums, partial(turn, first, steps))
+        whole = [Value(b, s) for s in sums]
+        return [(Value(b, constant(dots.total, 0)) - sum(whole[j + count :: count], whole[j])).v for j in range(count)]
+
+    def tile(height: int, row: Any, count: int, b_at: Any, c_at: Any, mask: Any, less: list[Any]) -> None:
         a_base = b.gep(a, [b.add(a_off, b.mul(row, a_rs))])
         b_base = b.gep(bb, [b_at])
 
         def step(steps: int, quad: Any, sums: list[Any]) -> list[Any]:
-            at = [b.mul(b.add(quad, _c(u)), _c(4 * panel)) for u in range(steps)]
-            columns = [
-                [Value(b, _quad(b, b_kind, b_base, b.add(x, _c(4 * j * lanes)), vector)) for j in range(count)] for x in at
-            ]
+            columns = rows_of_b(b_base, quad, steps, count)
             new = list(sums)
             for i in range(height):
                 bytes_ = _quad(b, a_kind, a_base, b.add(b.mul(quad, _c(4)), b.mul(a_rs, _c(i))), ir.IntType(32 * steps))
                 for x, row_of_b in zip(dots.broadcasts(Value(b, bytes_)), columns, strict=True):
                     for j in range(count):
                         new[i * count + j] = dots.product(Value(b, new[i * count + j]), x, row_of_b[j]).v
-            if dots.corrected:
+            if beside:
                 for row_of_b in columns:
                     for j in range(count):
                         new[height * count + j] = dots.sums(Value(b, new[height * count + j]), row_of_b[j]).v
@@ -367,13 +398,13 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
         def turn(first: Any, steps: int, t: Any, sums: list[Any]) -> list[Any]:
             return step(steps, b.add(first, b.mul(t, _c(steps))), sums)
 
-        sums: list[Any] = [constant(dots.total, 0)] * (count * (height + dots.corrected))
+        sums: list[Any] = less * height if less else [constant(dots.total, 0)] * (count * (height + beside))
         for first, steps, turns in turns_of(b, quads, together):
             sums = _counted_loop(b, turns, sums, partial(turn, first, steps))
         for i in range(height):
             for j in range(count):
                 total = Value(b, sums[i * count + j])
-                if dots.corrected:
+                if beside:
                     total = total - Value(b, sums[height * count + j])
                 total = dots.whole(total)
                 at = b.add(c_at, b.add(b.mul(ldc, b.add(row, _c(i))), _c(j * lanes)))
@@ -383,7 +414,8 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
         b_at, c_at = b.add(b_off, b.mul(p, b_panel)), b.add(c_off, b.mul(p, _c(panel)))
         if inside is not None:
             b_at, c_at = b.add(b_at, b.mul(inside, _c(4))), b.add(c_at, inside)
-        over_rows(b, m, rows, lambda height, row, _: tile(height, row, count, b_at, c_at, mask))
+        less = taken_off(count, b_at) if ahead else []
+        over_rows(b, m, rows, lambda height, row, _: tile(height, row, count, b_at, c_at, mask, less))
 
     over_panels(b, n, panel, lanes, columns)
 

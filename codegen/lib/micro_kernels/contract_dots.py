@@ -144,7 +144,7 @@ class _Dots:
         self.rows, self.columns = block_shape(min(m, MANY), min(n, MANY), target.vector_registers - (4 if self.in_bytes else 0))
         # The shorter side stays near while the longer one streams by once.
         self.columns_outside = n >= m
-        self.dots = ByteDots(b, self.a_kind, self.b_kind, self.vector, self.c) if self.in_bytes else None
+        self.dots = ByteDots(b, self.a_kind, self.b_kind, self.vector, (self.a, self.c)) if self.in_bytes else None
         self.corrected = self.dots is not None and self.dots.corrected
 
     def all(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,10 @@ import codegen
 import hlo
 import tiling
 from codegen.lib import NAMESPACE
+from codegen.native.jit import kernel_assembly
+from codegen.native.signature import KernelSignature, Param
 from codegen.supports import supports
+from codegen.target import NAMED_TARGETS, Target
 from hlo.types import element_type
 from indexing.expr import Interval, Var, as_expr, substitute
 from tiling.contract.table import MICRO_KERNELS, Row
@@ -177,3 +181,31 @@ def test_rows_a_power_of_two_apart_are_padded() -> None:
     layout = row_major(element_type("f32"), [(as_expr(0), 4), (as_expr(0), 256)])
     assert layout.with_rows_apart(8).buffer("x", Scope.THREAD).strides == (264, 1)
     assert layout.with_rows_of(260).with_rows_apart(8).buffer("x", Scope.THREAD).strides == (260, 1)
+
+
+def _loops(assembly: str) -> Iterator[list[str]]:
+    """The instructions of each innermost loop."""
+    label, inside = "", list[str]()
+    for line in assembly.splitlines():
+        words = line.split("#")[0].split()
+        if words and words[0].endswith(":"):
+            label, inside = words[0][:-1], []
+        elif words and not words[0].startswith("."):
+            inside.append(" ".join(words))
+            if words[0].startswith("j") and words[-1] == label:
+                yield [*inside]
+
+
+@pytest.mark.parametrize(("left", "right"), [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")])
+def test_four_bytes_of_a_row_come_into_all_lanes_with_the_load(left: str, right: str) -> None:
+    """Bytes of a kind were changed in a scalar register, and copied into all lanes by the pipes that multiply: 1024 x 1024 x 1024
+    took 2.80 ms, and the columns' sums were found again for each twelve rows; 2.53 now."""
+    target = Target.from_features("x86_64-unknown-linux-gnu", *NAMED_TARGETS["avx512vnni"])
+    params = tuple(Param(name, kind, 1) for name, kind in zip("abc", (left, right, "int32"), strict=True))
+    source = "def kernel(begin, end, a, b, c):\n    gemm_bytes(96, 64, 256, a, 0, 256, b, 0, 8192, c, 0, 64, 32)\n"
+    loop = max(_loops(kernel_assembly(source, KernelSignature(params), target)), key=lambda x: sum("vpdpbusd" in i for i in x))
+    named = [x.split()[0] for x in loop]
+    assert named.count("vpdpbusd") == 24, "twelve rows by two vectors, and nothing beside them"
+    assert not any(x == "vmovd" or "(%rsp)" in i for x, i in zip(named, loop, strict=True))
+    assert sum("{1to16}" in x or x.startswith("vpbroadcastd") for x in loop) == 12
+    assert named.count("vpxord") == (12 if left == right else 0)

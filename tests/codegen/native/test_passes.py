@@ -6,9 +6,9 @@ import pytest
 from codegen.forks import compiling
 from codegen.native import passes
 from codegen.native.lower import emit_kernel, emit_object
-from codegen.target import Target
+from codegen.target import NAMED_TARGETS, Target
 
-X86 = Target.named("avx2")
+X86 = Target.from_features("x86_64-unknown-linux-gnu", *NAMED_TARGETS["avx2"])
 
 
 def _loop_of(places: int) -> str:
