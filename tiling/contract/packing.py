@@ -161,8 +161,10 @@ class Packing(Roles):
         return Place(buffer, Const(0), {self.m.variable: step, **self._row_major(unit, self.k_block)}), (nest,)
 
     def _flat_depth(self, node: Node) -> tuple[tuple[Loop, ...], Along, Node]:
-        """As `_block_of`, with one loop for all of k: zeros fill up the last group of steps."""
+        """As `_block_of`, for all of k; where zeros fill up the last group of steps, with one loop and divisions by it."""
         c, filled = self.c, self.filled
+        if filled == self.depth:
+            return tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1), (self._flat(), filled), node
         loop = counted(f"kf_{self.tag}_left", filled, c.ranges)
         k = as_expr(loop.variable)
         return (loop,), (k, filled), self._or_zero(Renamer(self._depth_index(k), c.ranges, {}).node(node), k)

@@ -497,3 +497,25 @@ def test_panels_of_more_pages_than_addresses_are_kept_for_are_packed(rows: int, 
     (fusion,) = made.fusions
     (step,) = [s for s in fusion.schedule.main.steps if isinstance(s, Contract)]
     assert (step.right.buffer.scope is Scope.SHARED) == packed and tiling.prove(fusion).holds
+
+
+@pytest.mark.parametrize(("channels", "divides"), [(32, False), (4, False), (3, True)])
+def test_windows_of_bytes_are_packed_by_their_own_loops(channels: int, divides: bool) -> None:
+    """A row of a window was packed byte by byte, at places found by divisions: 8 x 28 x 28 x 128 took 4.7 ms, 2.3 now. What zeros
+    must fill up still is, as its groups of four go over the ends of the window's loops."""
+    x, w, out = f"tensor<2x9x10x{channels}xi8>", f"tensor<3x3x{channels}x64xi8>", "tensor<2x9x10x64xi32>"
+    module = hlo.parse(
+        f"func.func @main(%x: {x}, %w: {w}) -> {out} {{\n"
+        "  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],\n"
+        "    window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}\n"
+        f"    : ({x}, {w}) -> {out}\n  return %y : {out}\n}}"
+    )
+    machine = Machine(cores=2, vector_bytes=64, vector_registers=32, byte_products=4)
+    made = tiling.plan(module, machine=machine, supports=supports)
+    executable = codegen.compile(made)
+    (source,) = [k.source for k in executable.kernels if "gemm_bytes(" in k.source]
+    packing = source[source.index("for task") : source.index("gemm_bytes(")]
+    assert ("_left[" in packing, "//" in packing.replace("task //", "")) == (True, divides)
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-128, 128, v.shape).astype(np.int8) for v in module.entry.arguments]
+    np.testing.assert_array_equal(executable(*arrays)[0], interp.evaluate(module, *arrays)[0])
