@@ -164,7 +164,8 @@ class Packing(Roles):
         """As `_block_of`, for all of k; where zeros fill up the last group of steps, with one loop and divisions by it."""
         c, filled = self.c, self.filled
         if filled == self.depth:
-            return tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1), (self._flat(), filled), node
+            loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1)
+            return loops, (self._flat(), filled), node
         loop = counted(f"kf_{self.tag}_left", filled, c.ranges)
         k = as_expr(loop.variable)
         return (loop,), (k, filled), self._or_zero(Renamer(self._depth_index(k), c.ranges, {}).node(node), k)
