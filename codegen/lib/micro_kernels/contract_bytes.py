@@ -57,7 +57,7 @@ def is_of_bytes(a: Buf, b: Buf, c: Buf) -> bool:
 
 
 class ByteDots:
-    """Four products a lane, of factors of given kinds, and what is taken off their sums at the end."""
+    """Four products a lane, of factors of given kinds, and what is taken off their sums, before the first or after the last."""
 
     def __init__(self, b: Any, left: Buf, right: Buf, vector: Any, pointers: Sequence[Any]) -> None:
         self._builder, self._vector = b, vector
@@ -349,6 +349,7 @@ def _by_vectors(b: Any, sig: Any, value: list[Any]) -> None:
     most = 12 if together == 1 else MOST_ROWS_OF_LANES
 
     def rows_beside(others: int) -> int:
+        """Rows of a block, where so many rows of other sums are found with it."""
         fit = max(1, min((target.vector_registers - (1 + others) * vectors - 3) // vectors, most))
         return min(fit, MOST_ROWS_IN_HALVES - others) if dots.in_halves else fit
 
