@@ -159,11 +159,11 @@ class Lowering(Placing):
 
     def find_masks(self) -> Masks | None:
         """What masks leave out in this fusion; None where nothing is, or where it is not asked for."""
-        if not self.request.masks or not runs("bound_by_masks") or not may_be_masked(self.plans):
+        if not self.request.masks or not runs("bound_by_masks") or not may_be_masked(self.plans, self.names.facts):
             return None
         key = tuple(p.stage for p in self.plans)
         if key not in self.names.limits:
-            self.names.limits[key] = find_limits(self.plans, self.ranges, self.names.sheets)
+            self.names.limits[key] = find_limits(self.plans, self.ranges, self.names.sheets, facts=self.names.facts)
         limits = self.names.limits[key]
         if isinstance(limits, Declined):
             self.notes.append(f"no loops bounded by masks: {limits.reason}")
@@ -174,6 +174,9 @@ class Lowering(Placing):
 
     def _flagged(self, main: Phase, masks: Masks) -> Phase:
         """The main phase with the flag that its bounds depend on, computed by phases before it."""
+        for v, limit in masks.limits.items():
+            if limit is not None and v not in self.buffers:  # what a fact about an input holds for
+                self.buffers[v] = self.names.global_buffer(v, Scope.ARGUMENT)
         phase, flag, made = masks.measures(self.buffers, self.names.stage(self.request.root))
         if phase.steps:  # integers and booleans have limits that need not be measured
             self.prepass.append(phase)

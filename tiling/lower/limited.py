@@ -263,7 +263,7 @@ class LimitedLowering(Lowering):
     def _measured(self, main: Phase, flag: Var) -> Phase:
         """The phase with the flag that its limits ask for."""
         tag = self.names.stage(self.request.root)
-        phase, found, made = measures(self.plans, self.limits, flag, self.ranges, self.names, self.buffers, tag)
+        phase, found, made = measures(self.limits, flag, self.ranges, self.names, self.buffers, tag)
         self.prepass.append(phase)
         self.extra_buffers.extend(made)
         return replace(main, flags=(found,))

@@ -12,8 +12,9 @@ sign of a zero that an underflow made), and else sums are associated otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import eq
 
 from hlo.access import Condition
@@ -32,11 +33,11 @@ from tiling.loops.names import Names
 from tiling.loops.variables import counted
 from tiling.lower.comparisons import Comparisons
 from tiling.lower.member import Member
-from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Knowledge, Reading, Sheet, inputs_of
+from tiling.lower.neutral import MOST_READ_CONDITIONS, Analysis, Facts, Knowledge, Reading, Sheet, inputs_of
 from tiling.passes.unrolling.write_out_sums import is_window_over_an_edge
 from tiling.passing import runs
 
-__all__ = ["Masks", "Note", "find_limits", "may_be_masked", "measures"]
+__all__ = ["Masks", "Note", "find_limits", "least_limits", "may_be_masked", "measures", "widest"]
 
 PIECES = 64
 LEAST_PIECE_ELEMS = 1 << 14
@@ -47,13 +48,16 @@ Ends = tuple[Expr, Expr]
 Note = tuple[Mapping[Var, Ends], Sequence[Condition], Sequence[Load]]
 
 
-def may_be_masked(members: Sequence[Member]) -> bool:
-    """True when some reduction reads what a condition on indices chooses: a cheap test before the analysis.
+def may_be_masked(members: Sequence[Member], facts: Facts) -> bool:
+    """True when some reduction reads what a condition on indices chooses, here or in other kernels: a cheap test before the
+    analysis.
 
     What a window reads over an edge is no mask: its few products are written out, and bounds would make loops of them.
     """
     if not any(m.reduction for m in members) or any(len(m.stage.values) != 1 for m in members):
         return False
+    if facts and any(x.value in facts for m in members for x in m.reads):
+        return True
     return any(_chooses(m) and not _is_window(m) for m in members)
 
 
@@ -76,7 +80,7 @@ def _is_window(m: Member) -> bool:
 
 def find_limits(
     members: Sequence[Member], ranges: Mapping[Var, Interval], sheets: dict[Hashable, Sheet] | None = None,
-    comparisons: Comparisons | None = None,
+    comparisons: Comparisons | None = None, facts: Facts | None = None,
 ) -> dict[Value, float | None] | Declined | None:  # fmt: skip
     """For each input the greatest magnitude that leaves as much neutral as tiny inputs would; None where nothing is.
 
@@ -84,23 +88,27 @@ def find_limits(
 
     The limits are powers of two; an input that may be anything has the limit None.
     """
-    reading = Reading(members, ranges, sheets, comparisons)
+    reading = Reading(members, ranges, sheets, comparisons, facts)
     if reading.is_cut:
         return Declined(f"it depends on more than {MOST_READ_CONDITIONS} conditions")
-    inputs = inputs_of(members)
-    most = {v: _most(v) for v in inputs}
-
-    def common(power: int) -> dict[Value, float | None]:
-        return {v: min(2.0**power, m) for v, m in most.items()}
-
-    best = Analysis.whole(reading, common(0))
+    best = Analysis.whole(reading, least_limits(reading))
     wanted = [(k.zero, k.neutral) for k in best.known.values()]
     if not any(_may_leave_out(m, best.of(m)) for m in members):
         return None
+    return dict(widest(best, lambda made: all(map(eq, made.signature(), wanted))).limits)
 
-    def leaves_as_much(made: Analysis) -> bool:
-        return all(map(eq, made.signature(), wanted))
 
+def least_limits(reading: Reading, power: int = 0) -> dict[Value, float | None]:
+    """2^power for each input, or the greatest number of its type where that is less: the limits that leave out the most."""
+    return {v: min(2.0**power, _most(v)) for v in inputs_of(reading.members, reading.facts)}
+
+
+def widest(best: Analysis, leaves_as_much: Callable[[Analysis], bool]) -> Analysis:
+    """The analysis within the widest limits that leave as much as `best`, whose are the least ones: first a power of two for all
+    inputs, then no limit for those that need none."""
+    reading = best.reading
+    inputs = [*best.limits]
+    common = partial(least_limits, reading)
     low, high = 0, MOST_POWER
     while low < high:
         middle = high if high == MOST_POWER else (low + high + 1) // 2  # most fusions allow the widest limits, or nearly none
@@ -122,9 +130,9 @@ def find_limits(
             groups += [group[half:], group[:half]]
         else:
             (v,) = group
-            tried = Analysis(reading, {**best.limits, v: most[v]}, best, free.keys())
+            tried = Analysis(reading, {**best.limits, v: _most(v)}, best, free.keys())
             best = tried if leaves_as_much(tried) else best
-    return dict(best.limits)
+    return best
 
 
 def _may_leave_out(m: Member, known: Knowledge) -> bool:
@@ -163,9 +171,10 @@ class Masks:
         self, members: Sequence[Member], ranges: dict[Var, Interval], tiles: Sequence[tuple[Var, int]],
         limits: dict[Value, float | None], stored: frozenset[Value], names: Names,
     ) -> None:  # fmt: skip
+        """`limits` are of all inputs that `find_limits` names."""
         self.members, self.ranges, self.names = members, ranges, names
         self.tiles = {v for v, _ in tiles}
-        self.reading = Reading(members, ranges, names.sheets)
+        self.reading = Reading(members, ranges, names.sheets, None, names.facts)
         self.analysis = Analysis.whole(self.reading, limits)
         self.limits = limits
         self.stored = stored | set(members[-1].stage.values)
@@ -367,15 +376,15 @@ class Masks:
 
     def measures(self, buffer_of: Mapping[Value, Buffer], tag: str) -> tuple[Phase, Flag, list[Buffer]]:
         """A phase that finds each limited input's greatest magnitude, the flag made of them, and the scratch that they need."""
-        return measures(self.members, self.limits, self.flag, self.ranges, self.names, buffer_of, tag)
+        return measures(self.limits, self.flag, self.ranges, self.names, buffer_of, tag)
 
 
 def measures(
-    members: Sequence[Member], limits: Mapping[Value, float | None], flag: Var, ranges: dict[Var, Interval], names: Names,
+    limits: Mapping[Value, float | None], flag: Var, ranges: dict[Var, Interval], names: Names,
     buffer_of: Mapping[Value, Buffer], tag: str,
 ) -> tuple[Phase, Flag, list[Buffer]]:  # fmt: skip
     """A phase that finds the greatest magnitude of each input that has a limit, the flag made of them, and their scratch."""
-    sources = [(buffer_of[v], v, limit) for v in inputs_of(members) if (limit := limits.get(v)) is not None]
+    sources = [(buffer_of[v], v, limit) for v, limit in limits.items() if limit is not None]
     elements = sum(b.size_elems for b, _, _ in sources)
     count = max(1, min(PIECES, elements // LEAST_PIECE_ELEMS, *(b.size_elems for b, _, _ in sources)))
     piece = Var(f"c_{tag}")

@@ -45,6 +45,8 @@ from tiling.lower.member import Member
 __all__ = [
     "MOST_READ_CONDITIONS",
     "Analysis",
+    "Fact",
+    "Facts",
     "Knowledge",
     "Reading",
     "Sheet",
@@ -54,6 +56,20 @@ __all__ = [
 
 Limits = Mapping[Value, float | None]
 """An input value -> the greatest magnitude of its elements, None where it may be anything."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fact:
+    """What holds for a value that another kernel makes, while other inputs are within limits: of its element at `index`, where
+    one of the conditions `zero` fails, that it is zero; and the span of all elements."""
+
+    index: tuple[Var, ...]
+    zero: tuple[Condition, ...]
+    span: Span | None
+    limits: Mapping[Value, float]
+
+
+Facts = Mapping[Value, Fact]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +93,8 @@ def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, 
     return never_empty(inside.lower, inside.upper, ranges)
 
 
-def inputs_of(members: Sequence[Member]) -> list[Value]:
-    """The float values that a fusion's stages load and do not make, in first-seen order."""
+def inputs_of(members: Sequence[Member], facts: Facts | None = None) -> list[Value]:
+    """The float values that a fusion's stages load and do not make, in first-seen order; then those that facts ask for."""
     made = {v for m in members for v in m.stage.values}
     found: dict[Value, None] = {}
     for m in members:
@@ -86,7 +102,8 @@ def inputs_of(members: Sequence[Member]) -> list[Value]:
             element = load.value.tensor.element
             if load.value not in made and isinstance(element, ElementType) and element.is_float:
                 found[load.value] = None
-    return list(found)
+    known = [facts[v] for v in found if v in facts] if facts else []
+    return list(dict.fromkeys((*found, *(v for f in known for v in f.limits))))
 
 
 MOST_READ_CONDITIONS = 128
@@ -99,16 +116,21 @@ class Reading:
 
     A condition of a member has a number there, and a set of conditions is an integer with their bits. `is_cut` says that there
     are more than MOST_READ_CONDITIONS: then only the first members were looked at. With `comparisons`, those with numbers known
-    at run time are conditions, too.
+    at run time are conditions, too. `facts` tell of values that the members load and do not make.
     """
 
     def __init__(
         self, members: Sequence[Member], ranges: Mapping[Var, Interval], sheets: dict[Hashable, Sheet] | None = None,
-        comparisons: Comparisons | None = None,
+        comparisons: Comparisons | None = None, facts: Facts | None = None,
     ) -> None:  # fmt: skip
         self.members, self.ranges, self.comparisons = members, ranges, comparisons
+        self.facts: Facts = {}
+        if facts:
+            own = {v for m in members for v in m.stage.values}
+            self.facts = {x.value: facts[x.value] for m in members for x in m.reads if x.value in facts and x.value not in own}
         self.member_of: dict[Value, Member] = {}
         self.conditions: dict[Value, tuple[Condition, ...]] = {}  # on which a value that a member makes depends
+        self.conditions.update((v, f.zero) for v, f in self.facts.items())
         self.sheets: dict[Value, Sheet] = {}
         self._translations: dict[tuple[Value, tuple[Expr, ...]], dict[Condition, Condition]] = {}
         self.is_cut = False
@@ -129,7 +151,7 @@ class Reading:
         if m.shape is None:
             return Sheet(m, self)
         reads = dict.fromkeys(x.value for x in loads(m.nodes))
-        key = (m.shape, tuple([self.sheets.get(v) if v in self.member_of else False for v in reads]))
+        key = (m.shape, tuple([self.sheets.get(v) if v in self.member_of else self.facts.get(v, False) for v in reads]))
         if key not in known:
             known[key] = Sheet(m, self)
         return known[key]
@@ -155,7 +177,11 @@ class Reading:
         key = (load.value, load.index)
         known = self._translations.get(key)
         if known is None:
-            at = self.member_of[load.value].at(load.index, self.ranges)
+            at: Mapping[Var, Expr]
+            if load.value in self.facts:
+                at = dict(zip(self.facts[load.value].index, load.index, strict=True))
+            else:
+                at = self.member_of[load.value].at(load.index, self.ranges)
             parts: dict[Expr, Expr] = {}
             known = {x: translated(x, at, self.ranges, parts) for x in self.conditions[load.value]}
             if self.comparisons is not None:
@@ -177,9 +203,12 @@ class Sheet:
         self.bit = {c: 1 << k for k, c in enumerate(self.conditions)}
         self.order = Order(m.nodes) if self.is_number else Order(())
         self.below: dict[int, dict[int, int]] = {}  # for a place that loads a member's value: own bit -> bits over there
+        self.zero: dict[int, int] = {}  # for a place that loads what another kernel makes: own bits; it is zero where one fails
         self.depends: list[int] = []
         read = dict.fromkeys(n.value for n in self.order.nodes if isinstance(n, Load))
         self.inputs = {v: None for v in read if v not in reading.member_of}
+        for v in [v for v in self.inputs if v in reading.facts]:
+            self.inputs.update(dict.fromkeys(reading.facts[v].limits))
         self.below_values = [v for v in read if v in reading.member_of]
         for k, n in enumerate(self.order.nodes):
             bits = 0
@@ -192,6 +221,10 @@ class Sheet:
                 bits |= self.bit.get(compared, 0)
             elif isinstance(n, Load) and n.value in reading.member_of:
                 bits |= self._below(k, n)
+            elif isinstance(n, Load) and n.value in reading.facts:
+                for c in reading.facts[n.value].zero:
+                    bits |= self.bit.get(reading.translate(c, n), 0)
+                self.zero[k] = bits
             self.depends.append(bits)
         self._peaks: dict[int, Var | None] = {}
         self.known: dict[Hashable, Knowledge] = {}  # by what is asked, its inputs' limits, and what is known of members below
@@ -347,6 +380,12 @@ class Analysis:
                     below = self.reading.sheets[load.value]
                     found = self._evaluate(below, *over)[below.order.roots[0]]
             return self._seen_by(load, found)
+        fact = self.reading.facts.get(load.value)
+        if fact is not None and self._holds(fact):
+            if sheet.zero.get(place, 0) & false:
+                return FALSE
+            if fact.span is not None:
+                return fact.span
         element = load.value.tensor.element
         if not isinstance(element, ElementType):
             return None
@@ -357,6 +396,10 @@ class Analysis:
             return Span(float(least), float(greatest))
         limit = self.limits.get(load.value)
         return None if limit is None or not element.is_float else Span(-limit, limit)
+
+    def _holds(self, fact: Fact) -> bool:
+        """Whether the limits are those of a fact, or narrower."""
+        return all((limit := self.limits.get(v)) is not None and limit <= most for v, most in fact.limits.items())
 
     def _one(self, there: Mapping[int, int], bit: int) -> Sequence[tuple[int, int]]:
         return ((bit, there[bit]),) if bit in there else ()

@@ -24,12 +24,13 @@ from tiling.passing import runs
 from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
 from tiling.planning.costs.estimate import estimate
+from tiling.planning.facts import find_facts, in_memory
 from tiling.planning.forms import lower
 from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
 from tiling.planning.joins import is_plain, joins_plainly, weighed
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
-from tiling.planning.reuse import PlanStep, resolve_reuses
+from tiling.planning.reuse import PlanStep, ordered, resolve_reuses
 from tiling.planning.same_structure import Structures
 from tiling.planning.search import Candidate, Kernel, Tried, Weighed, best_tiles, contractions
 from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
@@ -188,6 +189,7 @@ class Planner:
             for producer in self.needs[s]:
                 self.readers[producer].append(s)
         self.results = set(self.program.results)
+        self.names.facts = find_facts(self.stages, self.needs, self.readers, self.machine, self.names, self.structures)
         self.kernel_of: dict[Stage, Kernel | EvaluatorStep] = {}
         self._pin()
         for s in self.stages:
@@ -480,9 +482,9 @@ class Planner:
     # ------------------------------------------------------------ the result
 
     def _steps(self) -> tuple[PlanStep, ...]:
-        kernels = list(dict.fromkeys(self.kernel_of.values()))
+        self._forget_facts()
         done: list[PlanStep] = []
-        for position, kernel in enumerate(_in_order(kernels, self)):
+        for position, kernel in enumerate(self._in_order()):
             if isinstance(kernel, EvaluatorStep):
                 control = is_control(kernel.op)
                 made = (kernel.name, kernel.op, self.module, self.plan_region, self.supports)
@@ -523,28 +525,20 @@ class Planner:
             todo.extend(v.op.operands)
         return tuple(self.program.ops[k] for k in sorted(self.number[i] for i in inside))
 
+    def _in_order(self) -> Sequence[Kernel | EvaluatorStep]:
+        """The kernels so that each comes after those whose results it reads."""
+        first: dict[Kernel | EvaluatorStep, int] = {}
+        waits: dict[Kernel | EvaluatorStep, set[Kernel | EvaluatorStep]] = {}
+        for k, s in enumerate(self.stages):
+            kernel = self.kernel_of[s]
+            first.setdefault(kernel, k)
+            waits.setdefault(kernel, set()).update(self.kernel_of[p] for p in self.needs[s])
+        place = {kernel: k for k, kernel in enumerate(first)}
+        return ordered(list(first), [{place[w] for w in waits[kernel] if w is not kernel} for kernel in first])
 
-def _in_order(kernels: Sequence[Kernel | EvaluatorStep], planner: Planner) -> list[Kernel | EvaluatorStep]:
-    """Kernels so that each comes after those whose results it reads."""
-    members: dict[Kernel | EvaluatorStep, list[Stage]] = {k: [] for k in kernels}
-    for s in planner.stages:
-        members[planner.kernel_of[s]].append(s)
-    waits: Mapping[Kernel | EvaluatorStep, set[Kernel | EvaluatorStep]] = {
-        k: {planner.kernel_of[p] for s in members[k] for p in planner.needs[s]} - {k}
-        for k in kernels
-    }
-    order: list[Kernel | EvaluatorStep] = []
-    placed: set[Kernel | EvaluatorStep] = set()
-    waiting = sorted(kernels, key=lambda k: planner.order[members[k][0]])
-    while waiting:
-        rest = []
-        for k in waiting:
-            if waits[k] <= placed:
-                placed.add(k)
-                order.append(k)
-            else:
-                rest.append(k)
-        if len(rest) == len(waiting):
-            raise RuntimeError("kernels wait for each other: the planner joined what it must not")
-        waiting = rest
-    return order
+    def _forget_facts(self) -> None:
+        """Leaves out the facts whose limits are of values that are in no memory, now that stages are joined."""
+        if self.names.facts:
+            stored = {v: self.stored(k.stages) for k in self.kernels() for s in k.stages for v in s.values}
+            self.names.facts = in_memory(self.names.facts, lambda v: v not in stored or v in stored[v])
+            self.names.limits.clear()

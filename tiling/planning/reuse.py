@@ -6,8 +6,9 @@ written. Steps that only read `source` then have to come first; where they canno
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hlo.clone import captured_values
 from hlo.module import Value
@@ -18,9 +19,10 @@ from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Reuse
 from tiling.program.flatten import Program
 from tiling.program.in_place_updates import is_update
 
-__all__ = ["PlanStep", "resolve_reuses", "stores_to", "writes_of_step"]
+__all__ = ["PlanStep", "ordered", "resolve_reuses", "stores_to", "writes_of_step"]
 
 PlanStep = Fusion | EvaluatorStep | ControlStep
+T = TypeVar("T")
 
 
 def reads_of_step(step: PlanStep) -> tuple[Value, ...]:
@@ -85,7 +87,7 @@ def resolve_reuses(
         if not reason or c.forced:
             given.add(c.target)
             reuses.append(Reuse(c.source, c.target, not reason, reason))
-    return _ordered(steps, before), tuple(reuses)
+    return tuple(ordered(steps, before)), tuple(reuses)
 
 
 def _reads_itself(step: PlanStep, source: Value) -> bool:
@@ -106,7 +108,8 @@ def _reaches(before: Sequence[set[int]], start: int, end: int) -> bool:
     return False
 
 
-def _ordered(steps: Sequence[PlanStep], before: Sequence[set[int]]) -> tuple[PlanStep, ...]:
+def ordered(steps: Sequence[T], before: Sequence[Set[int]]) -> list[T]:
+    """Steps so that each comes after those that it waits for, given by their places, and otherwise as they are."""
     order: list[int] = []
     placed: set[int] = set()
     waiting = list(range(len(steps)))
@@ -118,8 +121,10 @@ def _ordered(steps: Sequence[PlanStep], before: Sequence[set[int]]) -> tuple[Pla
                 order.append(k)
             else:
                 rest.append(k)
+        if len(rest) == len(waiting):
+            raise RuntimeError("steps wait for each other: the planner joined what it must not")
         waiting = rest
-    return tuple(steps[k] for k in order)
+    return [steps[k] for k in order]
 
 
 def _candidates(number: int, step: PlanStep, passed_on: Mapping[Value, Value]) -> Iterator[_Candidate]:

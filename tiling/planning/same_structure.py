@@ -77,6 +77,11 @@ class Structures:
         found = self._stages[stage] = self._number(("stage", *parts)), tuple(others)
         return found
 
+    def inputs(self, stages: Sequence[Stage]) -> list[Value]:
+        """What these stages read of others, in an order that is the same for equal structures."""
+        made = {v for s in stages for v in s.values}
+        return list(dict.fromkeys(v for s in stages for v in self._own(s)[1] if v not in made))
+
     def number(self, stages: Sequence[Stage], stored: frozenset[Value]) -> int:
         """The number of what these stages compute, in this order, with these results stored."""
         place: dict[Value, int] = {}

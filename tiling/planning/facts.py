@@ -1,0 +1,149 @@
+"""What kernels know of the values that other kernels make: where a mask left zeros in them, and between which ends they lie.
+
+    p = exp(where(i >= j, s, -1e30) - max) / sum        made by one kernel
+    dv[j] = sum over i of p[i, j] do[i]                 of another one, which may begin at i = j: p is zero before
+
+A fact follows from what a value is computed from, whatever kernels do that, down to factors of products; so it is looked for
+once, before stages are joined. It holds while those factors are within limits (`tiling.lower.neutral`), which the kernel that relies
+on it finds out for itself: they have to be in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hlo.access import Condition
+from hlo.module import Value
+from hlo.registry import SumOfProducts
+from indexing.expr import Var
+from indexing.map import usual
+from tiling.elements.ranges import Span
+from tiling.loops.domains.conditions import translated
+from tiling.loops.names import Names
+from tiling.loops.stage import Stage
+from tiling.lower.fusion import Lowering
+from tiling.lower.masks import least_limits, widest
+from tiling.lower.neutral import Analysis, Fact, Facts, Reading
+from tiling.lower.placing import FusionRequest
+from tiling.machine import Machine
+from tiling.passing import runs
+from tiling.planning.same_structure import Structures
+from tiling.routines.table import routine_of
+
+__all__ = ["find_facts", "in_memory"]
+
+MOST_STAGES = 24  # that a fact follows from: the gradient of attention takes seven
+_CHOOSING = {"stablehlo.select", "stablehlo.compare"}
+
+
+@dataclass(frozen=True, eq=False)
+class _Pattern:
+    """A fact about all values of one structure: limits are of the structure's inputs, by their places."""
+
+    index: tuple[Var, ...]
+    zero: tuple[Condition, ...]
+    span: Span | None
+    limits: Mapping[int, float]
+
+    def fact(self, inputs: Sequence[Value]) -> Fact:
+        return Fact(self.index, self.zero, self.span, {inputs[k]: limit for k, limit in self.limits.items()})
+
+
+def find_facts(
+    stages: Sequence[Stage], needs: Mapping[Stage, Sequence[Stage]], readers: Mapping[Stage, Sequence[Stage]],
+    machine: Machine, names: Names, structures: Structures,
+) -> dict[Value, Fact]:  # fmt: skip
+    """The facts of all values that stages read of others. Layers of equal structure have equal ones."""
+    if not runs("bound_by_masks"):
+        return {}
+    order = {s: k for k, s in enumerate(stages)}
+    counts = {s: _counts(s, structures.stage_of) for s in stages}
+    known: dict[int, _Pattern | None] = {}
+    found: dict[Value, Fact] = {}
+    for s in stages:
+        if not readers[s] or not _is_plain(s) or isinstance(s.op.definition.semantics, SumOfProducts):
+            continue
+        behind = _behind(s, needs)
+        if len(behind) > MOST_STAGES or not any(counts[p] for p in behind):
+            continue
+        together = tuple(sorted(behind, key=lambda p: order[p]))
+        number = structures.number(together, frozenset(s.values))
+        if number not in known:
+            known[number] = _pattern(together, machine, names, structures)
+        pattern = known[number]
+        if pattern is not None:
+            found[s.values[0]] = pattern.fact(structures.inputs(together))
+    return found
+
+
+def in_memory(facts: Facts, is_there: Callable[[Value], bool]) -> dict[Value, Fact]:
+    """The facts whose limits are of values in memory."""
+    return {v: f for v, f in facts.items() if all(map(is_there, f.limits))}
+
+
+def _is_plain(s: Stage) -> bool:
+    return s.declined is None and len(s.values) == 1 and routine_of(s.op) is None
+
+
+def _counts(stage: Stage, stage_of: Mapping[Value, Stage]) -> bool:
+    """Whether something may be chosen by where it is: a cheap test before the analysis."""
+    seen: set[Value] = set()
+    chooses = counted = False
+    todo = [*stage.values]
+    while todo:
+        v = todo.pop()
+        if v in seen or v.op is None or stage_of.get(v, stage) is not stage:
+            continue
+        seen.add(v)
+        chooses |= v.op.name in _CHOOSING
+        counted |= v.op.name == "stablehlo.iota"
+        todo.extend(v.op.operands)
+    return chooses and counted
+
+
+def _behind(stage: Stage, needs: Mapping[Stage, Sequence[Stage]]) -> set[Stage]:
+    """The stages that one is computed from, itself among them, down to products."""
+    found = {stage}
+    todo = [stage]
+    while todo and len(found) <= MOST_STAGES:
+        s = todo.pop()
+        if not isinstance(s.op.definition.semantics, SumOfProducts):
+            new = [p for p in needs[s] if p not in found and _is_plain(p)]
+            found.update(new)
+            todo.extend(new)
+    return found
+
+
+def _pattern(stages: tuple[Stage, ...], machine: Machine, names: Names, structures: Structures) -> _Pattern | None:
+    """What holds for the last one's value; None where that is nothing of use."""
+    (value,) = stages[-1].values
+    try:
+        whole = Lowering(FusionRequest(stages, frozenset({value}), value.shape, masks=False), machine, names)
+        whole.shape_all()
+    except LookupError:
+        return None  # something without maps is among them
+    reading = Reading(whole.plans, whole.ranges, names.sheets)
+    if reading.is_cut or not any(sheet.conditions for sheet in reading.sheets.values()):
+        return None
+    best = Analysis.whole(reading, least_limits(reading))
+    wanted = best.known[value]
+    is_above = wanted.span is not None and wanted.span.low > 0.0
+    if not wanted.zero and not is_above:
+        return None
+
+    def tells_as_much(made: Analysis) -> bool:
+        for _ in made.signature():
+            pass
+        found = made.known[value]
+        return found.zero == wanted.zero and (not is_above or (found.span is not None and found.span.low > 0.0))
+
+    best = widest(best, tells_as_much)
+    found = best.known[value]
+    place = {v: k for k, v in enumerate(structures.inputs(stages))}
+    limits = {place[v]: limit for v, limit in best.limits.items() if limit is not None}
+    index = tuple([usual("d", k) for k in range(value.rank)])
+    at = dict(zip((x.variable for x in whole.root.loops), index, strict=True))
+    ranges = {v: whole.ranges[x.variable] for v, x in zip(index, whole.root.loops, strict=True)}
+    span = None if found.span is None else Span(found.span.low, found.span.high)
+    return _Pattern(index, tuple([translated(c, at, ranges) for c in found.zero]), span, limits)
