@@ -325,8 +325,8 @@ class _Forms:
                 yield PARTS, "", f"what is left out is bounded along {left.variable}, which is none of the loops"
             yield from self._names((c.expression for c in left.conditions), known, "what is left out")
             yield from self._names(left.fill or (), known, "where zeros are stored")
-            # (Before loops are cut at masks, a fold may stand beside a store that leaves something out.)
-            if left.fill is not None and ((nest.folds and self.proofs) or any(left.variable in e.variables for e in left.fill)):
+            # (A fold may stand beside a store that leaves something out: it does not see the zeros.)
+            if left.fill is not None and (not nest.stores or any(left.variable in e.variables for e in left.fill)):
                 yield PARTS, "", "zeros are stored in place of a fold"
 
     def _fold(self, f: FoldStep, known: set[Var], reduced: set[Var], scans: Sequence[Loop]) -> Iterator[Fault]:

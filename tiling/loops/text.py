@@ -219,10 +219,17 @@ def _nest(nest: Nest, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
         inside = pad
         if nest.segments:
             loop = replace(nest.loops[-1], lower=part.lower, upper=part.upper)
-            lines += [pad + x + (" while the flag is 0" if part.is_left_out else "") for x in _loops((loop,), names)]
+            lines += [pad + x + _while(nest, part) for x in _loops((loop,), names)]
             inside += "  "
         lines += _body(part, inside, where, names)
     return lines
+
+
+def _while(nest: Nest, part: Segment) -> str:
+    """Of a part that a mask leaves out, when it runs: it computes while the flag is 0, or stores zeros while it is 1."""
+    if not part.is_left_out or nest.skip is None:
+        return ""
+    return f" while the flag is {int(nest.skip.flag not in part.lower.variables)}"
 
 
 def _body(part: Segment, pad: str, where: Mapping[Value, str], names: Names) -> list[str]:

@@ -385,7 +385,7 @@ class Analysis:
             if sheet.zero.get(place, 0) & false:
                 return FALSE
             if fact.span is not None:
-                return fact.span
+                return self._along_loop(fact.span, fact.index, load)
         element = load.value.tensor.element
         if not isinstance(element, ElementType):
             return None
@@ -477,11 +477,16 @@ class Analysis:
         if span is None or span.attains is None:
             return span
         member = self.reading.member_of[load.value]
-        for x, e, s in zip(member.loops, load.index, member.box or (), strict=True):
-            if x.variable is span.along:
-                parts = [v for v in e.variables if e is v]
-                whole = s.size == s.extent and parts and self.ranges[parts[0]] == Interval(0, s.extent - 1)
-                return Span(span.low, span.high, span.attains, parts[0]) if whole else Span(span.low, span.high)
+        whole = [x.variable if s.size == s.extent else None for x, s in zip(member.loops, member.box or (), strict=True)]
+        return self._along_loop(span, whole, load)
+
+    def _along_loop(self, span: Span, dims: Sequence[Var | None], load: Load) -> Span:
+        """The span of a value with these dimensions, in the loops of what loads it; None for those of which a part is there."""
+        if span.attains is not None and span.along in dims:
+            k = dims.index(span.along)
+            e = load.index[k]
+            if isinstance(e, Var) and self.ranges[e] == Interval(0, load.value.shape[k] - 1):
+                return Span(span.low, span.high, span.attains, e)
         return Span(span.low, span.high)
 
 

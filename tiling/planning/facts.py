@@ -4,8 +4,8 @@
     dv[j] = sum over i of p[i, j] do[i]                 of another one, which may begin at i = j: p is zero before
 
 A fact follows from what a value is computed from, whatever kernels do that, down to factors of products; so it is looked for
-once, before stages are joined. It holds while those factors are within limits (`tiling.lower.neutral`), which the kernel that relies
-on it finds out for itself: they have to be in memory.
+once, before stages are joined. It holds while those factors are within limits (`tiling.lower.neutral`), which the kernel that
+relies on it finds out for itself: they have to be in memory.
 """
 
 from __future__ import annotations
@@ -145,5 +145,8 @@ def _pattern(stages: tuple[Stage, ...], machine: Machine, names: Names, structur
     index = tuple([usual("d", k) for k in range(value.rank)])
     at = dict(zip((x.variable for x in whole.root.loops), index, strict=True))
     ranges = {v: whole.ranges[x.variable] for v, x in zip(index, whole.root.loops, strict=True)}
-    span = None if found.span is None else Span(found.span.low, found.span.high)
+    span = found.span
+    if span is not None:
+        along = at.get(span.along) if span.along is not None else None
+        span = Span(span.low, span.high, None if along is None else span.attains, along)
     return _Pattern(index, tuple([translated(c, at, ranges) for c in found.zero]), span, limits)

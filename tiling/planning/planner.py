@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value, as_module, walk
@@ -34,7 +35,7 @@ from tiling.planning.reuse import PlanStep, ordered, resolve_reuses
 from tiling.planning.same_structure import Structures
 from tiling.planning.search import Candidate, Kernel, Tried, Weighed, best_tiles, contractions
 from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
-from tiling.planning.stages import Stage, find_stages
+from tiling.planning.stages import Stage, find_stages, ops_of
 from tiling.planning.strips import pinned_strips, with_strips
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, flatten
@@ -44,6 +45,8 @@ from tiling.program.library_ops import library_of
 from tiling.program.run_in_strips import is_strip_loop
 
 __all__ = ["Supports", "all_ops", "plan"]
+
+WORTH_COMPARING_BYTES = 1 << 20  # of a value that several kernels read: from here on the best one of them is looked for
 
 
 def all_ops(op: Op) -> Declined | None:
@@ -386,7 +389,8 @@ class Planner:
                     self._try_join(s)
 
     def _try_join(self, stage: Stage) -> None:
-        """Moves a kernel into one that reads its result: the first of its readers' for which that pays.
+        """Moves a kernel into one that reads its result: the first of its readers' for which that pays; of a large value the one
+        for which it pays most, which others can follow into.
 
         Where other kernels read it, too, it is also stored, by the kernel that now computes it.
         """
@@ -395,9 +399,22 @@ class Planner:
         if not readers or isinstance(kernel, EvaluatorStep) or kernel.stages[-1] is not stage:
             return
         targets = dict.fromkeys(self.kernel_of[r] for r in readers)
-        for target in sorted(targets, key=self._position):
-            if target is not kernel and self._join(stage, kernel, target):
+        each = [t for t in sorted(targets, key=self._position) if t is not kernel]
+        if len(each) > 1 and sum(v.tensor.size_bytes for v in stage.values) >= WORTH_COMPARING_BYTES:
+            each.sort(key=lambda t: self._saved_seconds(kernel, t), reverse=True)
+        for target in each:
+            if self._join(stage, kernel, target):
                 return
+
+    def _saved_seconds(self, kernel: Kernel, target: Kernel | EvaluatorStep) -> float:
+        """What is saved when a kernel joins another one; less than nothing where it cannot."""
+        if isinstance(target, EvaluatorStep) or self.refusal(kernel, target) is not None:
+            return -inf
+        together = self.in_one(kernel, target)
+        found = self.best(together, self.stored(together))
+        if isinstance(found, Declined):
+            return -inf
+        return self.weigh(kernel).estimate.seconds + self.weigh(target).estimate.seconds - found.estimate.seconds
 
     def _position(self, kernel: Kernel | EvaluatorStep) -> int:
         last = kernel.stages[-1] if isinstance(kernel, Kernel) else self.stage_by_op[kernel.op]
@@ -506,24 +523,10 @@ class Planner:
                 best = replace(before, looked_at=best.looked_at)
             final = self._scheduled(kernel.stages, stored, best)
             done.append(
-                Fusion(name, tuple(kernel.stages), self._ops(kernel.stages), final.schedule, final.estimate,
+                Fusion(name, tuple(kernel.stages), ops_of(kernel.stages, self.stage_of, self.number), final.schedule, final.estimate,
                        self.machine.cores, final.looked_at)
             )  # fmt: skip
         return tuple(done)
-
-    def _ops(self, stages: Sequence[Stage]) -> tuple[Op, ...]:
-        inside = {s.op for s in stages}
-        todo = [v for s in stages for v in s.op.operands]
-        seen: set[Value] = set()
-        while todo:
-            v = todo.pop()
-            if v in seen or v.op is None or v in self.stage_of:
-                continue
-            seen.add(v)
-            if not isinstance(v.op.definition.semantics, Literal):
-                inside.add(v.op)
-            todo.extend(v.op.operands)
-        return tuple(self.program.ops[k] for k in sorted(self.number[i] for i in inside))
 
     def _in_order(self) -> Sequence[Kernel | EvaluatorStep]:
         """The kernels so that each comes after those whose results it reads."""

@@ -14,7 +14,7 @@ A value is a stage when
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from hlo.clone import captured_values
@@ -32,7 +32,7 @@ from tiling.program.flatten import Program
 from tiling.program.inputs import op_inputs
 from tiling.routines.table import ROUTINES, routine_of
 
-__all__ = ["Stage", "find_stages", "is_inlinable"]
+__all__ = ["Stage", "find_stages", "is_inlinable", "ops_of"]
 
 EXPENSIVE = 8.0
 WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
@@ -149,6 +149,22 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
                     wanted.add(below)
     stages.reverse()
     return stages
+
+
+def ops_of(stages: Sequence[Stage], stage_of: Mapping[Value, Stage], number: Mapping[Op, int]) -> tuple[Op, ...]:
+    """The ops of some stages with those that are computed in place for them, by their numbers in the program."""
+    inside = {s.op for s in stages}
+    todo = [v for s in stages for v in s.op.operands]
+    seen: set[Value] = set()
+    while todo:
+        v = todo.pop()
+        if v in seen or v.op is None or v in stage_of:
+            continue
+        seen.add(v)
+        if not isinstance(v.op.definition.semantics, Literal):
+            inside.add(v.op)
+        todo.extend(v.op.operands)
+    return tuple(sorted(inside, key=lambda op: number[op]))
 
 
 def _weight_of_operands(op: Op, result: Value, weight: Mapping[Value, float]) -> float:

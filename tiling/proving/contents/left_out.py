@@ -5,12 +5,12 @@
                 filled with zeros is zero
 
 The limits are those that the schedule's flags test; what is neutral under them is derived again (`tiling.lower.neutral`), on the
-whole shapes of the values and not on tiles.
+whole shapes of the values and not on tiles, and of inputs that other kernels make from the ops that they follow from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import islpy
 
@@ -32,10 +32,12 @@ from tiling.loops.stage import Stage
 from tiling.loops.variables import counted
 from tiling.lower.comparisons import Comparisons
 from tiling.lower.member import Member
-from tiling.lower.neutral import Analysis, Reading
+from tiling.lower.neutral import Analysis, Fact, Facts, Reading
 from tiling.proving.relations import guard_set
 
 __all__ = ["LeftOut", "measured_faults"]
+
+MOST_ABOVE = 512  # ops that are looked at above a kernel's inputs
 
 
 def measured_faults(schedule: Schedule) -> Iterator[tuple[str, str | None]]:
@@ -87,20 +89,38 @@ class LeftOut:
         """`limits` are the flags', where no others are given. With `numbers`, comparisons with those are conditions, too."""
         self.ranges: dict[Var, Interval] = {}
         self.members: dict[Value, Member] = {}
-        given = {b.value for b in schedule.buffers_in(Scope.ARGUMENT)}
+        self.limits = limits_of(schedule) if limits is None else limits
+        self.numbers = Comparisons(self.ranges) if numbers else None
+        given = [b.value for b in schedule.buffers_in(Scope.ARGUMENT) if b.value is not None]
+        facts = {} if numbers else self._facts(given)
+        self.members = {}
         made = _made(schedule)
         for op in made:
-            self._add(op, given | {v for x in made for v in x.results})
-        known: dict[Value, float | None] = dict.fromkeys(
-            x.value for m in self.members.values() for x in loads((*m.nodes, *m.inits)) if x.value not in self.members
-        )
-        members = [m for v, m in self.members.items() if v is m.stage.values[0]]
-        self.numbers = Comparisons(self.ranges) if numbers else None
-        reading = Reading(members, self.ranges, None, self.numbers)
-        within = {**known, **(limits_of(schedule) if limits is None else limits)}
-        self.analysis = None if reading.is_cut else Analysis.whole(reading, within)
+            self._add(op, {*given, *(v for x in made for v in x.results)})
+        self.analysis = self._analysis(facts)
 
-    def _add(self, op: Op, kept: set[Value | None]) -> None:
+    def _analysis(self, facts: Facts) -> Analysis | None:
+        """The analysis of all members."""
+        members = [m for v, m in self.members.items() if v is m.stage.values[0]]
+        known: dict[Value, float | None] = dict.fromkeys(
+            x.value for m in members for x in loads((*m.nodes, *m.inits)) if x.value not in self.members
+        )
+        reading = Reading(members, self.ranges, None, self.numbers, facts)
+        return None if reading.is_cut else Analysis.whole(reading, {**known, **self.limits})
+
+    def _facts(self, given: Sequence[Value]) -> dict[Value, Fact]:
+        """What holds for the inputs within these limits, as it follows from the ops above them."""
+        above = _above(given)
+        kept = {*given, *(v for x in above for v in x.results)}
+        for op in above:
+            self._add(op, kept)
+        analysis = self._analysis({})
+        if analysis is None:
+            return {}
+        known = {v: (self.members[v], analysis.of(self.members[v])) for v in given if v in self.members}
+        return {v: Fact(tuple(x.variable for x in m.loops), k.zero, k.span, {}) for v, (m, k) in known.items()}
+
+    def _add(self, op: Op, kept: Set[Value]) -> None:
         """A member for an op, over the whole of its result."""
         v = op.results[0]
         m = Member(Stage(op, tuple(op.results)), full_box(v.shape))
@@ -189,6 +209,24 @@ def _joined(conditions: Sequence[Condition]) -> tuple[Constraint, ...]:
         e, b = c.expression, Interval(c.lower, c.upper)
         found[e] = found[e].intersect(b) if e in found else b
     return tuple(Constraint(e, b) for e, b in found.items())
+
+
+def _above(values: Sequence[Value]) -> list[Op]:
+    """The ops that make these values, with the folds and products that they follow from, down to factors of products."""
+    found: dict[Op, None] = {}
+    seen: set[Op] = set()
+    todo = [v.op for v in values if v.op is not None and not isinstance(v.op.definition.semantics, SumOfProducts)]
+    found.update(dict.fromkeys(todo))
+    while todo:
+        op = todo.pop()
+        if op in seen or len(seen) > MOST_ABOVE:
+            continue
+        seen.add(op)
+        if isinstance(op.definition.semantics, (Fold, SumOfProducts)):
+            found[op] = None
+        if not isinstance(op.definition.semantics, SumOfProducts):
+            todo.extend(v.op for v in op.operands if v.op is not None)
+    return _in_order([op for op in found if len(op.results) == 1 and not op.definition.is_control])
 
 
 def _made(schedule: Schedule) -> list[Op]:

@@ -85,7 +85,7 @@ def _filled(located: Located, skip: Skip, every: islpy.Set) -> islpy.Set:
 
 
 def _stores_zeros(nest: Nest, x: Segment) -> bool:
-    if nest.skip is None or nest.folds or x.folds or len(x.stores) != len(nest.stores):
+    if nest.skip is None or not nest.stores or x.folds or len(x.stores) != len(nest.stores):
         return False
     pairs = list(zip(x.stores, nest.stores, strict=True))
     same = all(a.buffer is b.buffer and a.value is b.value and a.index == b.index for a, b in pairs)
