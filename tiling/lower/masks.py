@@ -56,7 +56,7 @@ def may_be_masked(members: Sequence[Member], facts: Facts) -> bool:
     """
     if not any(m.reduction for m in members) or any(len(m.stage.values) != 1 for m in members):
         return False
-    if facts and any(x.value in facts for m in members for x in m.reads):
+    if facts and any(x.value in facts for m in members if m.reduction for x in m.reads):
         return True
     return any(_chooses(m) and not _is_window(m) for m in members)
 

@@ -10,7 +10,7 @@ Intervals hold while the inputs are within limits, which a pass over them finds 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -60,8 +60,8 @@ Limits = Mapping[Value, float | None]
 
 @dataclass(frozen=True, eq=False)
 class Fact:
-    """What holds for a value that another kernel makes, while other inputs are within limits: of its element at `index`, where
-    one of the conditions `zero` fails, that it is zero; and the span of all elements."""
+    """What holds for a value, whichever kernel makes it, while others are within limits: that its element at `index` is zero
+    where one of the conditions `zero` fails; and the span of all elements."""
 
     index: tuple[Var, ...]
     zero: tuple[Condition, ...]
@@ -94,16 +94,22 @@ def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, 
 
 
 def inputs_of(members: Sequence[Member], facts: Facts | None = None) -> list[Value]:
-    """The float values that a fusion's stages load and do not make, in first-seen order; then those that facts ask for."""
-    made = {v for m in members for v in m.stage.values}
+    """The float values that a fusion's stages load and do not make, in first-seen order; then those that facts about what they
+    load or make ask for."""
+    made = dict.fromkeys(v for m in members for v in m.stage.values)
     found: dict[Value, None] = {}
     for m in members:
         for load in loads((*m.nodes, *m.inits)):
             element = load.value.tensor.element
             if load.value not in made and isinstance(element, ElementType) and element.is_float:
                 found[load.value] = None
-    known = [facts[v] for v in found if v in facts] if facts else []
-    return list(dict.fromkeys((*found, *(v for f in known for v in f.limits))))
+    known = _facts_about((*found, *made), made, facts) if facts else {}
+    return list(dict.fromkeys((*found, *(v for f in known.values() for v in f.limits))))
+
+
+def _facts_about(values: Iterable[Value], made: Container[Value], facts: Facts) -> dict[Value, Fact]:
+    """The facts about values in a fusion that makes `made`: limits are of what is there before it runs."""
+    return {v: f for v in values if (f := facts.get(v)) is not None and not any(w in made for w in f.limits)}
 
 
 MOST_READ_CONDITIONS = 128
@@ -116,7 +122,7 @@ class Reading:
 
     A condition of a member has a number there, and a set of conditions is an integer with their bits. `is_cut` says that there
     are more than MOST_READ_CONDITIONS: then only the first members were looked at. With `comparisons`, those with numbers known
-    at run time are conditions, too. `facts` tell of values that the members load and do not make.
+    at run time are conditions, too. `facts` tell of values that the members load, and more of those that they make.
     """
 
     def __init__(
@@ -126,11 +132,11 @@ class Reading:
         self.members, self.ranges, self.comparisons = members, ranges, comparisons
         self.facts: Facts = {}
         if facts:
-            own = {v for m in members for v in m.stage.values}
-            self.facts = {x.value: facts[x.value] for m in members for x in m.reads if x.value in facts and x.value not in own}
+            made_here = {v for m in members for v in m.stage.values}
+            values = (v for m in members for v in (*m.stage.values, *(x.value for x in m.reads)))
+            self.facts = _facts_about(values, made_here, facts)
         self.member_of: dict[Value, Member] = {}
         self.conditions: dict[Value, tuple[Condition, ...]] = {}  # on which a value that a member makes depends
-        self.conditions.update((v, f.zero) for v, f in self.facts.items())
         self.sheets: dict[Value, Sheet] = {}
         self._translations: dict[tuple[Value, tuple[Expr, ...]], dict[Condition, Condition]] = {}
         self.is_cut = False
@@ -151,7 +157,8 @@ class Reading:
         if m.shape is None:
             return Sheet(m, self)
         reads = dict.fromkeys(x.value for x in loads(m.nodes))
-        key = (m.shape, tuple([self.sheets.get(v) if v in self.member_of else self.facts.get(v, False) for v in reads]))
+        read = tuple([(self.sheets.get(v) if v in self.member_of else False, self.facts.get(v)) for v in reads])
+        key = (m.shape, read, self.facts.get(m.stage.values[0]))
         if key not in known:
             known[key] = Sheet(m, self)
         return known[key]
@@ -162,8 +169,9 @@ class Reading:
         for n in all_nodes(nodes):
             if isinstance(n, (Choose, Test)) and not (isinstance(n, Choose) and n.runtimes):
                 found.update(dict.fromkeys(n.conditions))
-            elif isinstance(n, Load) and self.conditions.get(n.value):
-                found.update(dict.fromkeys(self.translate(c, n) for c in self.conditions[n.value]))
+            elif isinstance(n, Load):
+                found.update(dict.fromkeys(self.translate(c, n) for c in self.conditions.get(n.value, ())))
+                found.update(dict.fromkeys(self.where_zero(n)))
             elif (compared := self.compared(n)) is not None:
                 found[compared] = None
         return list(found)
@@ -177,17 +185,21 @@ class Reading:
         key = (load.value, load.index)
         known = self._translations.get(key)
         if known is None:
-            at: Mapping[Var, Expr]
-            if load.value in self.facts:
-                at = dict(zip(self.facts[load.value].index, load.index, strict=True))
-            else:
-                at = self.member_of[load.value].at(load.index, self.ranges)
+            at = self.member_of[load.value].at(load.index, self.ranges)
             parts: dict[Expr, Expr] = {}
             known = {x: translated(x, at, self.ranges, parts) for x in self.conditions[load.value]}
             if self.comparisons is not None:
                 known = {x: self.comparisons.moved(y, at) for x, y in known.items()}
             self._translations[key] = known
         return known[c]
+
+    def where_zero(self, load: Load) -> tuple[Condition, ...]:
+        """On the loops of what loads a value: the conditions of which one fails where a fact says that it is zero."""
+        fact = self.facts.get(load.value)
+        if fact is None or not fact.zero:
+            return ()
+        at = dict(zip(fact.index, load.index, strict=True))
+        return tuple([translated(c, at, self.ranges) for c in fact.zero])
 
 
 class Sheet:
@@ -203,12 +215,13 @@ class Sheet:
         self.bit = {c: 1 << k for k, c in enumerate(self.conditions)}
         self.order = Order(m.nodes) if self.is_number else Order(())
         self.below: dict[int, dict[int, int]] = {}  # for a place that loads a member's value: own bit -> bits over there
-        self.zero: dict[int, int] = {}  # for a place that loads what another kernel makes: own bits; it is zero where one fails
+        self.zero: dict[int, int] = {}  # for a place that loads a value: own bits; by a fact it is zero where one of them fails
         self.depends: list[int] = []
         read = dict.fromkeys(n.value for n in self.order.nodes if isinstance(n, Load))
         self.inputs = {v: None for v in read if v not in reading.member_of}
-        for v in [v for v in self.inputs if v in reading.facts]:
-            self.inputs.update(dict.fromkeys(reading.facts[v].limits))
+        self.fact = reading.facts.get(m.stage.values[0])
+        for f in [reading.facts[v] for v in (m.stage.values[0], *self.inputs) if v in reading.facts]:
+            self.inputs.update(dict.fromkeys(f.limits))
         self.below_values = [v for v in read if v in reading.member_of]
         for k, n in enumerate(self.order.nodes):
             bits = 0
@@ -219,12 +232,11 @@ class Sheet:
                     bits |= self.bit.get(c, 0)
             elif (compared := reading.compared(n)) is not None:
                 bits |= self.bit.get(compared, 0)
-            elif isinstance(n, Load) and n.value in reading.member_of:
-                bits |= self._below(k, n)
-            elif isinstance(n, Load) and n.value in reading.facts:
-                for c in reading.facts[n.value].zero:
-                    bits |= self.bit.get(reading.translate(c, n), 0)
-                self.zero[k] = bits
+            elif isinstance(n, Load):
+                bits |= self._below(k, n) if n.value in reading.member_of else 0
+                for c in reading.where_zero(n):
+                    self.zero[k] = self.zero.get(k, 0) | self.bit.get(c, 0)
+                bits |= self.zero.get(k, 0)
             self.depends.append(bits)
         self._peaks: dict[int, Var | None] = {}
         self.known: dict[Hashable, Knowledge] = {}  # by what is asked, its inputs' limits, and what is known of members below
@@ -297,8 +309,22 @@ class Analysis:
         asked = self._asked(sheet)
         key = (asked, tuple([self.limits.get(v) for v in sheet.inputs]), tuple([self.known[v] for v in sheet.below_values]))
         if key not in sheet.known:
-            sheet.known[key] = self._member(sheet, asked)
+            found = self._member(sheet, asked)
+            sheet.known[key] = self._with_fact(sheet, found) if sheet.fact is not None and self._holds(sheet.fact) else found
         return sheet.known[key]
+
+    def _with_fact(self, sheet: Sheet, found: Knowledge) -> Knowledge:
+        """What is known of a member with what a fact says of its value."""
+        fact, m = sheet.fact, sheet.member
+        assert fact is not None
+        at = dict(zip(fact.index, m.index, strict=True))
+        zero = {translated(c, at, self.ranges) for c in fact.zero}
+        if found.span is not None or fact.span is None:
+            span = found.span
+        else:
+            along = next((x.variable for v, x in zip(fact.index, m.loops, strict=True) if v is fact.span.along), None)
+            span = Span(fact.span.low, fact.span.high, fact.span.attains if along is not None else None, along)
+        return Knowledge(span, tuple([c for c in sheet.conditions if c in found.zero or c in zero]), found.neutral)
 
     def _asked(self, sheet: Sheet) -> tuple[Condition, ...]:
         """The conditions that may still leave something zero or neutral."""
@@ -367,6 +393,15 @@ class Analysis:
         return span_of(n, operands, self.ranges, lambda: sheet.peak(place))
 
     def _load(self, sheet: Sheet, place: int, load: Load, true: int, false: int) -> Span | None:
+        fact = self.reading.facts.get(load.value)
+        if fact is None or not self._holds(fact):
+            return self._loaded(sheet, place, load, true, false)
+        if sheet.zero.get(place, 0) & false:
+            return FALSE
+        span = self._loaded(sheet, place, load, true, false) if fact.span is None or load.value in self.known else None
+        return span if span is not None or fact.span is None else self._along_loop(fact.span, fact.index, load)
+
+    def _loaded(self, sheet: Sheet, place: int, load: Load, true: int, false: int) -> Span | None:
         made = self.known.get(load.value)
         if made is not None:
             there = sheet.below.get(place)
@@ -380,12 +415,6 @@ class Analysis:
                     below = self.reading.sheets[load.value]
                     found = self._evaluate(below, *over)[below.order.roots[0]]
             return self._seen_by(load, found)
-        fact = self.reading.facts.get(load.value)
-        if fact is not None and self._holds(fact):
-            if sheet.zero.get(place, 0) & false:
-                return FALSE
-            if fact.span is not None:
-                return self._along_loop(fact.span, fact.index, load)
         element = load.value.tensor.element
         if not isinstance(element, ElementType):
             return None

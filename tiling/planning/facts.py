@@ -54,13 +54,15 @@ def find_facts(
     stages: Sequence[Stage], needs: Mapping[Stage, Sequence[Stage]], readers: Mapping[Stage, Sequence[Stage]],
     machine: Machine, names: Names, structures: Structures,
 ) -> dict[Value, Fact]:  # fmt: skip
-    """The facts of all values that stages read of others. Layers of equal structure have equal ones."""
+    """The facts of all values that stages read of others, and of scores: products under masks. Layers of equal structure have
+    equal ones."""
     if not runs("bound_by_masks"):
         return {}
     order = {s: k for k, s in enumerate(stages)}
     counts = {s: _counts(s, structures.stage_of) for s in stages}
     known: dict[int, _Pattern | None] = {}
     found: dict[Value, Fact] = {}
+    above: dict[Stage, list[Fact]] = {}  # which facts follow from a stage, among others
     for s in stages:
         if not readers[s] or not _is_plain(s) or isinstance(s.op.definition.semantics, SumOfProducts):
             continue
@@ -73,7 +75,13 @@ def find_facts(
             known[number] = _pattern(together, machine, names, structures)
         pattern = known[number]
         if pattern is not None:
-            found[s.values[0]] = pattern.fact(structures.inputs(together))
+            fact = found[s.values[0]] = pattern.fact(structures.inputs(together))
+            for p in behind if fact.zero else ():
+                above.setdefault(p, []).append(fact)
+    for s in stages:
+        if s in above and isinstance(s.op.definition.semantics, SumOfProducts) and any(counts[r] for r in readers[s]):
+            fact_of_scores = _of_scores(s, above[s], machine, names, structures)
+            found.update({} if fact_of_scores is None else {s.values[0]: fact_of_scores})
     return found
 
 
@@ -115,17 +123,37 @@ def _behind(stage: Stage, needs: Mapping[Stage, Sequence[Stage]]) -> set[Stage]:
     return found
 
 
-def _pattern(stages: tuple[Stage, ...], machine: Machine, names: Names, structures: Structures) -> _Pattern | None:
-    """What holds for the last one's value; None where that is nothing of use."""
-    (value,) = stages[-1].values
+def _of_scores(stage: Stage, facts: Sequence[Fact], machine: Machine, names: Names, structures: Structures) -> Fact | None:
+    """The span of a product that a mask covers, within the limits of what follows from that; None where it has none."""
+    limits = {v: min([f.limits[v] for f in facts if v in f.limits], default=None) for v in structures.inputs((stage,))}
+    reading = _reading((stage,), machine, names)
+    if reading is None:
+        return None
+    (value,) = stage.values
+    span = Analysis.whole(reading, limits).known[value].span
+    index = tuple([usual("d", k) for k in range(value.rank)])
+    return None if span is None else Fact(index, (), span, {v: limit for v, limit in limits.items() if limit is not None})
+
+
+def _reading(stages: tuple[Stage, ...], machine: Machine, names: Names) -> Reading | None:
+    """What some stages read when all of the last one's value is computed; None where something without maps is among them."""
+    value = stages[-1].values[0]
     try:
         whole = Lowering(FusionRequest(stages, frozenset({value}), value.shape, masks=False), machine, names)
         whole.shape_all()
     except LookupError:
-        return None  # something without maps is among them
-    reading = Reading(whole.plans, whole.ranges, names.sheets)
-    if reading.is_cut or not any(sheet.conditions for sheet in reading.sheets.values()):
         return None
+    reading = Reading(whole.plans, whole.ranges, names.sheets)
+    return None if reading.is_cut else reading
+
+
+def _pattern(stages: tuple[Stage, ...], machine: Machine, names: Names, structures: Structures) -> _Pattern | None:
+    """What holds for the last one's value; None where that is nothing of use."""
+    (value,) = stages[-1].values
+    reading = _reading(stages, machine, names)
+    if reading is None or not any(sheet.conditions for sheet in reading.sheets.values()):
+        return None
+    loops = reading.member_of[value].loops
     best = Analysis.whole(reading, least_limits(reading))
     wanted = best.known[value]
     is_above = wanted.span is not None and wanted.span.low > 0.0
@@ -143,8 +171,8 @@ def _pattern(stages: tuple[Stage, ...], machine: Machine, names: Names, structur
     place = {v: k for k, v in enumerate(structures.inputs(stages))}
     limits = {place[v]: limit for v, limit in best.limits.items() if limit is not None}
     index = tuple([usual("d", k) for k in range(value.rank)])
-    at = dict(zip((x.variable for x in whole.root.loops), index, strict=True))
-    ranges = {v: whole.ranges[x.variable] for v, x in zip(index, whole.root.loops, strict=True)}
+    at = dict(zip((x.variable for x in loops), index, strict=True))
+    ranges = {v: reading.ranges[x.variable] for v, x in zip(index, loops, strict=True)}
     span = found.span
     if span is not None:
         along = at.get(span.along) if span.along is not None else None

@@ -46,8 +46,6 @@ from tiling.program.run_in_strips import is_strip_loop
 
 __all__ = ["Supports", "all_ops", "plan"]
 
-WORTH_COMPARING_BYTES = 1 << 20  # of a value that several kernels read: from here on the best one of them is looked for
-
 
 def all_ops(op: Op) -> Declined | None:
     """What `plan` asks by default: every op that has maps is planned."""
@@ -193,6 +191,8 @@ class Planner:
                 self.readers[producer].append(s)
         self.results = set(self.program.results)
         self.names.facts = find_facts(self.stages, self.needs, self.readers, self.machine, self.names, self.structures)
+        if self.names.facts:
+            self.structures = Structures(self.stage_of, self.names.facts)
         self.kernel_of: dict[Stage, Kernel | EvaluatorStep] = {}
         self._pin()
         for s in self.stages:
@@ -290,11 +290,7 @@ class Planner:
         self, stages: Sequence[Stage], stored: frozenset[Value], sizes: tuple[int, ...], looked_at: int
     ) -> Candidate | Declined:
         schedule = lower(FusionRequest(tuple(stages), stored, sizes), self.machine, self.names)
-        return (
-            schedule
-            if isinstance(schedule, Declined)
-            else Candidate(schedule, estimate(schedule, self.machine), looked_at)
-        )
+        return schedule if isinstance(schedule, Declined) else Candidate(schedule, estimate(schedule, self.machine), looked_at)
 
     def _pin(self) -> None:
         """Makes the pinned fusions. Raises ValueError for pins that cannot be."""
@@ -389,8 +385,8 @@ class Planner:
                     self._try_join(s)
 
     def _try_join(self, stage: Stage) -> None:
-        """Moves a kernel into one that reads its result: the first of its readers' for which that pays; of a large value the one
-        for which it pays most, which others can follow into.
+        """Moves a kernel into one that reads its result: the first of its readers' for which that pays. Of a value in which a
+        mask left zeros it is the one for which it pays most: rows of it may leave out more than columns.
 
         Where other kernels read it, too, it is also stored, by the kernel that now computes it.
         """
@@ -400,7 +396,7 @@ class Planner:
             return
         targets = dict.fromkeys(self.kernel_of[r] for r in readers)
         each = [t for t in sorted(targets, key=self._position) if t is not kernel]
-        if len(each) > 1 and sum(v.tensor.size_bytes for v in stage.values) >= WORTH_COMPARING_BYTES:
+        if len(each) > 1 and any(v in self.names.facts and self.names.facts[v].zero for v in stage.values):
             each.sort(key=lambda t: self._saved_seconds(kernel, t), reverse=True)
         for target in each:
             if self._join(stage, kernel, target):
@@ -443,12 +439,18 @@ class Planner:
             return False
         estimates = found.estimate, self.weigh(kernel).estimate, self.weigh(target).estimate
         of_product = bool(contractions([stage])) and not contractions(target.stages)
-        is_worth_it, apart, reason = weighed(*estimates, of_product, self._is_kept_factor(kernel))
+        kinds = of_product, self._is_kept_factor(kernel), not of_product and self._is_inviting(kernel, together)
+        is_worth_it, apart, reason = weighed(*estimates, *kinds)
         self.decisions.append(Decision(me, name, is_worth_it, reason, found.estimate.seconds, apart))
         if not is_worth_it:
             return False
         self.replace(together, found)
         return True
+
+    def _is_inviting(self, kernel: Kernel, together: Sequence[Stage]) -> bool:
+        """Whether a product can join a kernel's stages `together` with others, which are all that read it, and not the kernel."""
+        each = [{*self.readers[p]} for s in kernel.stages for p in self.needs[s] if p not in together and contractions([p])]
+        return any(x <= {*together} and not x <= {*kernel.stages} for x in each)
 
     def _is_kept_factor(self, kernel: Kernel) -> bool:
         """Whether a kernel makes nothing but a product's right factor, from arguments alone."""
@@ -522,10 +524,9 @@ class Planner:
             if isinstance(before, Candidate) and isinstance(best, Weighed) and before.tile_sizes == best.tile_sizes:
                 best = replace(before, looked_at=best.looked_at)
             final = self._scheduled(kernel.stages, stored, best)
-            done.append(
-                Fusion(name, tuple(kernel.stages), ops_of(kernel.stages, self.stage_of, self.number), final.schedule, final.estimate,
-                       self.machine.cores, final.looked_at)
-            )  # fmt: skip
+            ops = ops_of(kernel.stages, self.stage_of, self.number)
+            last = final.schedule, final.estimate, self.machine.cores, final.looked_at
+            done.append(Fusion(name, tuple(kernel.stages), ops, *last))
         return tuple(done)
 
     def _in_order(self) -> Sequence[Kernel | EvaluatorStep]:

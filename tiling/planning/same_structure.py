@@ -11,6 +11,7 @@ from hlo.attributes import freeze_attributes
 from hlo.module import Op, Value
 from hlo.types import with_layout
 from tiling.loops.stage import Stage
+from tiling.lower.neutral import Facts
 from tiling.program.flatten import region_key
 
 __all__ = ["Structures"]
@@ -20,11 +21,11 @@ class Structures:
     """Numbers for what sets of stages compute; `stage_of` tells which stage makes a value.
 
     The same number stands for the same ops, the same computed in place for them, and the same results stored. Values that other
-    kernels make, or that are arguments, count by their type and by where they occur again.
+    kernels make, or that are arguments, count by their type, by `facts` about them, and by where they occur again.
     """
 
-    def __init__(self, stage_of: Mapping[Value, Stage]) -> None:
-        self.stage_of = stage_of
+    def __init__(self, stage_of: Mapping[Value, Stage], facts: Facts | None = None) -> None:
+        self.stage_of, self.facts = stage_of, facts or {}
         self._numbers: dict[Hashable, int] = {}  # of structures, kinds and types alike
         self._kinds: dict[Op, int] = {}
         self._inputs: dict[Value, int] = {}
@@ -45,7 +46,9 @@ class Structures:
     def _input(self, v: Value) -> int:
         known = self._inputs.get(v)
         if known is None:
-            known = self._inputs[v] = self._number(("input", with_layout(v.type)))
+            fact = self.facts.get(v)
+            about = None if fact is None else (fact.zero, fact.span, tuple(fact.limits.values()))
+            known = self._inputs[v] = self._number(("input", with_layout(v.type), about))
         return known
 
     def _own(self, stage: Stage) -> tuple[int, tuple[Value, ...]]:

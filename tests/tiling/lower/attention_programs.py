@@ -84,6 +84,33 @@ def attention(kind: str, form: str, fill: str, n: int, m: int, d: int = 16, head
   }}"""
 
 
+def with_gradients(kind: str, form: str, fill: str, n: int, d: int = 16, heads: int = 2) -> str:
+    """The same of n queries and keys with its gradients, as a program has them whose kernels store the probabilities: results are
+    the rows, and the gradients of %q, %k and %v for %g."""
+    text = attention(kind, form, fill, n, n, d, heads)
+    t, s, rows = f"tensor<{heads}x{n}x{d}xf32>", f"tensor<{heads}x{n}x{n}xf32>", f"tensor<{heads}x{n}xf32>"
+    text = text.replace(f"%v: {t})", f"%v: {t}, %g: {t})").replace(f"-> {t} {{", f"-> ({t}, {t}, {t}, {t}) {{", 1)
+    ds = "%ds = stablehlo.multiply %dx, %scale"
+    if form == "select":
+        ds = f"""%nothing = stablehlo.constant dense<0.0> : {s}
+    %kept = stablehlo.select %all, %dx, %nothing : tensor<{heads}x{n}x{n}xi1>, {s}
+    %ds = stablehlo.multiply %kept, %scale"""
+    head = text[: text.index("    return %out")]
+    return f"""{head}
+    %dv = stablehlo.dot_general %p, %g, batching_dims = [0] x [0], contracting_dims = [1] x [1] : ({s}, {t}) -> {t}
+    %dp = stablehlo.dot_general %g, %v, batching_dims = [0] x [0], contracting_dims = [2] x [2] : ({t}, {t}) -> {s}
+    %weighted = stablehlo.multiply %dp, %p : {s}
+    %row = stablehlo.reduce(%weighted init: %none) applies stablehlo.add across dimensions = [2] : ({s}, tensor<f32>) -> {rows}
+    %of_row = stablehlo.broadcast_in_dim %row, dims = [0, 1] : ({rows}) -> {s}
+    %apart = stablehlo.subtract %dp, %of_row : {s}
+    %dx = stablehlo.multiply %p, %apart : {s}
+    {ds} : {s}
+    %dq = stablehlo.dot_general %ds, %k, batching_dims = [0] x [0], contracting_dims = [2] x [1] : ({s}, {t}) -> {t}
+    %dk = stablehlo.dot_general %ds, %q, batching_dims = [0] x [0], contracting_dims = [1] x [1] : ({s}, {t}) -> {t}
+    return %out, %dq, %dk, %dv : {t}, {t}, {t}, {t}
+  }}"""
+
+
 def inputs(n: int, m: int, d: int = 16, heads: int = 2, dtype: str = "f32") -> list[np.ndarray]:
     rng = np.random.default_rng(n * m)
     return [rng.standard_normal((heads, r, d)).astype(DTYPES[dtype]) for r in (n, m, m)]

@@ -92,9 +92,9 @@ class LeftOut:
         self.limits = limits_of(schedule) if limits is None else limits
         self.numbers = Comparisons(self.ranges) if numbers else None
         given = [b.value for b in schedule.buffers_in(Scope.ARGUMENT) if b.value is not None]
-        facts = {} if numbers else self._facts(given)
-        self.members = {}
         made = _made(schedule)
+        facts = {} if numbers else self._facts([*given, *(v for op in made for v in op.results)])
+        self.members = {}
         for op in made:
             self._add(op, {*given, *(v for x in made for v in x.results)})
         self.analysis = self._analysis(facts)
@@ -108,16 +108,16 @@ class LeftOut:
         reading = Reading(members, self.ranges, None, self.numbers, facts)
         return None if reading.is_cut else Analysis.whole(reading, {**known, **self.limits})
 
-    def _facts(self, given: Sequence[Value]) -> dict[Value, Fact]:
-        """What holds for the inputs within these limits, as it follows from the ops above them."""
-        above = _above(given)
-        kept = {*given, *(v for x in above for v in x.results)}
+    def _facts(self, values: Sequence[Value]) -> dict[Value, Fact]:
+        """What holds for values within these limits, as it follows from all ops above them, whichever kernels run those."""
+        above = _above(values)
+        kept = {*values, *(v for x in above for v in x.results)}
         for op in above:
             self._add(op, kept)
         analysis = self._analysis({})
         if analysis is None:
             return {}
-        known = {v: (self.members[v], analysis.of(self.members[v])) for v in given if v in self.members}
+        known = {v: (self.members[v], analysis.of(self.members[v])) for v in values if v in self.members}
         return {v: Fact(tuple(x.variable for x in m.loops), k.zero, k.span, {}) for v, (m, k) in known.items()}
 
     def _add(self, op: Op, kept: Set[Value]) -> None:
