@@ -10,12 +10,12 @@ relies on it finds out for itself: they have to be in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from hlo.access import Condition
 from hlo.module import Value
-from hlo.registry import SumOfProducts
+from hlo.registry import Fold, SumOfProducts
 from indexing.expr import Var
 from indexing.map import usual
 from tiling.elements.ranges import Span
@@ -24,16 +24,18 @@ from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.lower.fusion import Lowering
 from tiling.lower.masks import least_limits, widest
-from tiling.lower.neutral import Analysis, Fact, Facts, Reading
+from tiling.lower.neutral import Analysis, Fact, Reading
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passing import runs
 from tiling.planning.same_structure import Structures
+from tiling.planning.search import Candidate, Kernel
 from tiling.routines.table import routine_of
 
-__all__ = ["find_facts", "in_memory"]
+__all__ = ["find_facts", "forget_absent"]
 
 MOST_STAGES = 24  # that a fact follows from: the gradient of attention takes seven
+MOST_PATTERNS = 64  # that are looked for in a program: a layer of attention has six
 _CHOOSING = {"stablehlo.select", "stablehlo.compare"}
 
 
@@ -54,8 +56,8 @@ def find_facts(
     stages: Sequence[Stage], needs: Mapping[Stage, Sequence[Stage]], readers: Mapping[Stage, Sequence[Stage]],
     machine: Machine, names: Names, structures: Structures,
 ) -> dict[Value, Fact]:  # fmt: skip
-    """The facts of all values that stages read of others, and of scores: products under masks. Layers of equal structure have
-    equal ones."""
+    """The facts about values that folds and products read of other stages, and about scores: products under masks. Layers of
+    equal structure have equal ones."""
     if not runs("bound_by_masks"):
         return {}
     order = {s: k for k, s in enumerate(stages)}
@@ -64,13 +66,15 @@ def find_facts(
     found: dict[Value, Fact] = {}
     above: dict[Stage, list[Fact]] = {}  # which facts follow from a stage, among others
     for s in stages:
-        if not readers[s] or not _is_plain(s) or isinstance(s.op.definition.semantics, SumOfProducts):
+        if not _is_plain(s) or isinstance(s.op.definition.semantics, SumOfProducts) or not any(map(_runs_over, readers[s])):
             continue
         behind = _behind(s, needs)
         if len(behind) > MOST_STAGES or not any(counts[p] for p in behind):
             continue
         together = tuple(sorted(behind, key=lambda p: order[p]))
         number = structures.number(together, frozenset(s.values))
+        if number not in known and len(known) == MOST_PATTERNS:
+            break
         if number not in known:
             known[number] = _pattern(together, machine, names, structures)
         pattern = known[number]
@@ -85,13 +89,26 @@ def find_facts(
     return found
 
 
-def in_memory(facts: Facts, is_there: Callable[[Value], bool]) -> dict[Value, Fact]:
-    """The facts whose limits are of values in memory."""
-    return {v: f for v, f in facts.items() if all(map(is_there, f.limits))}
+def forget_absent(names: Names, stored: Mapping[Kernel, Set[Value]]) -> None:
+    """Leaves out the facts whose limits are of values that are in no memory, now that stages are joined: of what kernels make,
+    the values in `stored` are there. What was lowered with such a fact is lowered again."""
+    there = {v: v in kept for k, kept in stored.items() for s in k.stages for v in s.values}
+    absent = {v for f in names.facts.values() for v in f.limits if not there.get(v, True)}
+    if absent:
+        names.facts = {v: f for v, f in names.facts.items() if absent.isdisjoint(f.limits)}
+        names.limits.clear()
+    for k in stored if absent else ():
+        if isinstance(k.candidate, Candidate) and not absent.isdisjoint(b.value for b in k.candidate.schedule.buffers):
+            k.candidate = k.candidate.without_schedule
 
 
 def _is_plain(s: Stage) -> bool:
     return s.declined is None and len(s.values) == 1 and routine_of(s.op) is None
+
+
+def _runs_over(s: Stage) -> bool:
+    """Whether a stage has a loop that a fact may bound."""
+    return isinstance(s.op.definition.semantics, (Fold, SumOfProducts))
 
 
 def _counts(stage: Stage, stage_of: Mapping[Value, Stage]) -> bool:

@@ -25,7 +25,7 @@ from tiling.passing import runs
 from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
 from tiling.planning.costs.estimate import estimate
-from tiling.planning.facts import find_facts, in_memory
+from tiling.planning.facts import find_facts, forget_absent
 from tiling.planning.forms import lower
 from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
@@ -501,7 +501,7 @@ class Planner:
     # ------------------------------------------------------------ the result
 
     def _steps(self) -> tuple[PlanStep, ...]:
-        self._forget_facts()
+        forget_absent(self.names, {k: self.stored(k.stages) for k in self.kernels()})
         done: list[PlanStep] = []
         for position, kernel in enumerate(self._in_order()):
             if isinstance(kernel, EvaluatorStep):
@@ -539,10 +539,3 @@ class Planner:
             waits.setdefault(kernel, set()).update(self.kernel_of[p] for p in self.needs[s])
         place = {kernel: k for k, kernel in enumerate(first)}
         return ordered(list(first), [{place[w] for w in waits[kernel] if w is not kernel} for kernel in first])
-
-    def _forget_facts(self) -> None:
-        """Leaves out the facts whose limits are of values that are in no memory, now that stages are joined."""
-        if self.names.facts:
-            stored = {v: self.stored(k.stages) for k in self.kernels() for s in k.stages for v in s.values}
-            self.names.facts = in_memory(self.names.facts, lambda v: v not in stored or v in stored[v])
-            self.names.limits.clear()

@@ -21,8 +21,9 @@ from tiling.lower.neutral import Fact, Reading, inputs_of
 from tiling.lower.placing import FusionRequest
 from tiling.passing import without
 from tiling.planning import forms
-from tiling.planning.facts import in_memory
+from tiling.planning.facts import forget_absent
 from tiling.planning.model import Fusion
+from tiling.planning.search import Candidate, Kernel, Weighed
 
 MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
 N = 128
@@ -119,15 +120,17 @@ def _with_limit(schedule: Schedule, name: str, limit: float) -> Schedule:
 
 def test_a_fact_says_where_a_value_is_zero_and_what_that_takes() -> None:
     plan = planned("causal", "select", "-1.0e30")
-    facts, names = plan.names.facts, {v: v.name for v in plan.names.facts}
-    assert set(names.values()) >= {"p", "ds", "sum"}
-    p, ds, total = (facts[value(plan, name)] for name in ("p", "ds", "sum"))
+    facts = plan.names.facts
+    assert {v.name for v in facts} >= {"p", "ds", "e", "scores"}
+    p, ds, e, scores = (facts[value(plan, name)] for name in ("p", "ds", "e", "scores"))
     assert {v.name for v in p.limits} == {"q", "k"}
     assert ds.limits == {}  # it is chosen to be zero there, whatever the inputs are
     assert [str(c.expression) for c in p.zero] == ["d1 - d2"]
     assert p.zero == ds.zero
-    assert total.span is not None and 0.9 < total.span.low <= 1.0
-    assert not total.zero
+    assert e.span is not None and e.span.attains == 1.0  # the greatest of each row
+    assert str(e.span.along) == "d2"
+    assert scores.span is not None and scores.span.high > 2.0 ** 90  # 16 products of 2^48 times 2^48
+    assert not scores.zero
 
 
 def test_limits_are_of_what_is_there_before_the_kernel_runs() -> None:
@@ -143,7 +146,22 @@ def test_limits_are_of_what_is_there_before_the_kernel_runs() -> None:
         reading = Reading(lowering.plans, lowering.ranges, None, None, facts)
         assert bool(reading.facts) is known
         assert made not in inputs_of(lowering.plans, facts)
-    assert in_memory(plan.names.facts, lambda v: v.name != "q").keys() == {v for v, x in plan.names.facts.items() if not x.limits}
+
+
+def test_facts_that_cannot_be_asked_for_are_forgotten() -> None:
+    """What was lowered with a limit of a value that no kernel stores is lowered again."""
+    plan = planned("causal", "select", "-1.0e30")
+    (dv, _), (dk, _) = product(plan, "dv"), product(plan, "dk")
+    (first, *_) = (x for x in plan.fusions if any(v.name == "p" for v in x.outputs))
+    p, ds = value(plan, "p"), value(plan, "ds")
+    plan.names.facts[ds] = Fact((), (), None, {p: 1.0})
+    reads, reads_not, makes = (Kernel(list(f.stages), Candidate(f.schedule, f.estimate)) for f in (dv, dk, first))
+    stored = {reads: {*dv.outputs}, reads_not: {*dk.outputs}, makes: {*first.outputs} - {p}}
+    forget_absent(plan.names, stored)
+    assert ds not in plan.names.facts
+    assert p in plan.names.facts
+    assert isinstance(reads.candidate, Weighed)
+    assert isinstance(reads_not.candidate, Candidate)
 
 
 def test_layers_of_equal_structure_have_equal_facts() -> None:
