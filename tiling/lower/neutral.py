@@ -10,14 +10,14 @@ Intervals hold while the inputs are within limits, which a pass over them finds 
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from hlo.access import Condition
-from hlo.module import Value
+from hlo.module import Op, Value
 from hlo.registry import Fold, SumOfProducts
 from hlo.types import ElementType, default_storage_range
 from indexing.expr import Const, Expr, Interval, Var
@@ -61,12 +61,17 @@ Limits = Mapping[Value, float | None]
 @dataclass(frozen=True, eq=False)
 class Fact:
     """What holds for a value, whichever kernel makes it, while others are within limits: that its element at `index` is zero
-    where one of the conditions `zero` fails; and the span of all elements."""
+    where one of the conditions `zero` fails; and the span of all elements.
+
+    With a `reader`, the first op that reads the value, only fusions tell it that have neither: the others may still become one
+    that has both, and all that the fact follows from.
+    """
 
     index: tuple[Var, ...]
     zero: tuple[Condition, ...]
     span: Span | None
     limits: Mapping[Value, float]
+    reader: Op | None = None
 
 
 Facts = Mapping[Value, Fact]
@@ -96,20 +101,27 @@ def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, 
 def inputs_of(members: Sequence[Member], facts: Facts | None = None) -> list[Value]:
     """The float values that a fusion's stages load and do not make, in first-seen order; then those that facts about what they
     load or make ask for."""
-    made = dict.fromkeys(v for m in members for v in m.stage.values)
+    made = {v for m in members for v in m.stage.values}
     found: dict[Value, None] = {}
     for m in members:
         for load in loads((*m.nodes, *m.inits)):
             element = load.value.tensor.element
             if load.value not in made and isinstance(element, ElementType) and element.is_float:
                 found[load.value] = None
-    known = _facts_about((*found, *made), made, facts) if facts else {}
+    known = _facts_about(members, facts) if facts else {}
     return list(dict.fromkeys((*found, *(v for f in known.values() for v in f.limits))))
 
 
-def _facts_about(values: Iterable[Value], made: Container[Value], facts: Facts) -> dict[Value, Fact]:
-    """The facts about values in a fusion that makes `made`: limits are of what is there before it runs."""
-    return {v: f for v in values if (f := facts.get(v)) is not None and not any(w in made for w in f.limits)}
+def _facts_about(members: Sequence[Member], facts: Facts) -> dict[Value, Fact]:
+    """The facts about what a fusion's members load or make: limits are of what is there before it runs."""
+    ops = {m.stage.op for m in members}
+    made = {v for m in members for v in m.stage.values}
+    found: dict[Value, Fact] = {}
+    for v in (v for m in members for v in (*m.stage.values, *(x.value for x in m.reads))):
+        f = facts.get(v)
+        if f is not None and made.isdisjoint(f.limits) and (f.reader is None or not (v in made or f.reader in ops)):
+            found[v] = f
+    return found
 
 
 MOST_READ_CONDITIONS = 128
@@ -130,11 +142,7 @@ class Reading:
         comparisons: Comparisons | None = None, facts: Facts | None = None,
     ) -> None:  # fmt: skip
         self.members, self.ranges, self.comparisons = members, ranges, comparisons
-        self.facts: Facts = {}
-        if facts:
-            made_here = {v for m in members for v in m.stage.values}
-            values = (v for m in members for v in (*m.stage.values, *(x.value for x in m.reads)))
-            self.facts = _facts_about(values, made_here, facts)
+        self.facts: Facts = _facts_about(members, facts) if facts else {}
         self.member_of: dict[Value, Member] = {}
         self.conditions: dict[Value, tuple[Condition, ...]] = {}  # on which a value that a member makes depends
         self.sheets: dict[Value, Sheet] = {}

@@ -6,12 +6,16 @@
 A fact follows from what a value is computed from, whatever kernels do that, down to factors of products; so it is looked for
 once, before stages are joined. It holds while those factors are within limits (`tiling.lower.neutral`), which the kernel that
 relies on it finds out for itself: they have to be in memory.
+
+While stages are joined the first reader of a value knows no fact that has limits: what the value follows from comes to it, as
+forward attention becomes one kernel of scores, their softmax and a product, and on the way there each part would cost as little
+apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo.access import Condition
 from hlo.module import Value
@@ -32,7 +36,7 @@ from tiling.planning.same_structure import Structures
 from tiling.planning.search import Candidate, Kernel
 from tiling.routines.table import routine_of
 
-__all__ = ["find_facts", "forget_absent"]
+__all__ = ["find_facts", "settle_facts"]
 
 MOST_STAGES = 24  # that a fact follows from: the gradient of attention takes seven
 MOST_PATTERNS = 64  # that are looked for in a program: a layer of attention has six
@@ -48,8 +52,9 @@ class _Pattern:
     span: Span | None
     limits: Mapping[int, float]
 
-    def fact(self, inputs: Sequence[Value]) -> Fact:
-        return Fact(self.index, self.zero, self.span, {inputs[k]: limit for k, limit in self.limits.items()})
+    def fact(self, inputs: Sequence[Value], reader: Stage) -> Fact:
+        limits = {inputs[k]: limit for k, limit in self.limits.items()}
+        return Fact(self.index, self.zero, self.span, limits, reader.op if limits else None)
 
 
 def find_facts(
@@ -79,24 +84,23 @@ def find_facts(
             known[number] = _pattern(together, machine, names, structures)
         pattern = known[number]
         if pattern is not None:
-            fact = found[s.values[0]] = pattern.fact(structures.inputs(together))
+            fact = found[s.values[0]] = pattern.fact(structures.inputs(together), readers[s][0])
             for p in behind if fact.zero else ():
                 above.setdefault(p, []).append(fact)
     for s in stages:
         if s in above and isinstance(s.op.definition.semantics, SumOfProducts) and any(counts[r] for r in readers[s]):
-            fact_of_scores = _of_scores(s, above[s], machine, names, structures)
+            fact_of_scores = _of_scores(s, readers[s][0], above[s], machine, names, structures)
             found.update({} if fact_of_scores is None else {s.values[0]: fact_of_scores})
     return found
 
 
-def forget_absent(names: Names, stored: Mapping[Kernel, Set[Value]]) -> None:
-    """Leaves out the facts whose limits are of values that are in no memory, now that stages are joined: of what kernels make,
-    the values in `stored` are there. What was lowered with such a fact is lowered again."""
+def settle_facts(names: Names, stored: Mapping[Kernel, Set[Value]]) -> None:
+    """Now that stages are joined: all kernels tell facts, but for those whose limits are of values that are in no memory (of what
+    kernels make, the values in `stored` are there). What was lowered with one of these is lowered again."""
     there = {v: v in kept for k, kept in stored.items() for s in k.stages for v in s.values}
     absent = {v for f in names.facts.values() for v in f.limits if not there.get(v, True)}
-    if absent:
-        names.facts = {v: f for v, f in names.facts.items() if absent.isdisjoint(f.limits)}
-        names.limits.clear()
+    names.facts = {v: replace(f, reader=None) for v, f in names.facts.items() if absent.isdisjoint(f.limits)}
+    names.limits.clear()
     for k in stored if absent else ():
         if isinstance(k.candidate, Candidate) and not absent.isdisjoint(b.value for b in k.candidate.schedule.buffers):
             k.candidate = k.candidate.without_schedule
@@ -140,7 +144,9 @@ def _behind(stage: Stage, needs: Mapping[Stage, Sequence[Stage]]) -> set[Stage]:
     return found
 
 
-def _of_scores(stage: Stage, facts: Sequence[Fact], machine: Machine, names: Names, structures: Structures) -> Fact | None:
+def _of_scores(
+    stage: Stage, reader: Stage, facts: Sequence[Fact], machine: Machine, names: Names, structures: Structures
+) -> Fact | None:
     """The span of a product that a mask covers, within the limits of what follows from that; None where it has none."""
     limits = {v: min([f.limits[v] for f in facts if v in f.limits], default=None) for v in structures.inputs((stage,))}
     reading = _reading((stage,), machine, names)
@@ -149,7 +155,8 @@ def _of_scores(stage: Stage, facts: Sequence[Fact], machine: Machine, names: Nam
     (value,) = stage.values
     span = Analysis.whole(reading, limits).known[value].span
     index = tuple([usual("d", k) for k in range(value.rank)])
-    return None if span is None else Fact(index, (), span, {v: limit for v, limit in limits.items() if limit is not None})
+    given = {v: limit for v, limit in limits.items() if limit is not None}
+    return None if span is None else Fact(index, (), span, given, reader.op)
 
 
 def _reading(stages: tuple[Stage, ...], machine: Machine, names: Names) -> Reading | None:

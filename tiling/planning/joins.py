@@ -25,22 +25,21 @@ __all__ = ["is_plain", "joins_plainly", "weighed"]
 
 NEARLY = 0.01  # estimates as near as this are alike: then the plan that moves less memory is taken
 SPARED = 0.2  # and of a product with a reader that is none: so much of the share of traffic that they spare may they be dearer
-INVITING = 0.05  # so much dearer may a join be after which all readers of a product are one kernel: the product can follow
 KEPT = 0.5  # of its time counts for a factor that comes from arguments alone: calls with the same ones find it made
 
 
 def weighed(
-    together: Estimate, kernel: Estimate, target: Estimate, of_product: bool, is_kept: bool, is_inviting: bool = False
+    together: Estimate, kernel: Estimate, target: Estimate, of_product: bool, is_kept: bool
 ) -> tuple[bool, float, str]:
     """Whether a kernel becomes a part of its reader `target`, the seconds of both apart, and the reason in words.
 
-    The kernel may be one `of_product`, whose reader has none, or make a factor that `is_kept`, or read, with its reader and no
-    other, what a product makes, which `is_inviting`; none of these counts by a model other than a CPU's seconds.
+    The kernel may be one `of_product`, whose reader has none, or make a factor that `is_kept`; neither counts by a model other
+    than a CPU's seconds.
 
     >>> weighed(Estimate(3.1, 0.0, 0.0, 70), Estimate(2.0, 0.0, 0.0, 60), Estimate(1.0, 0.0, 0.0, 40), True, False)[0]
     True
     """
-    is_kept, of_product, is_inviting = (x and not together.unit for x in (is_kept, of_product, is_inviting))
+    is_kept, of_product = is_kept and not together.unit, of_product and not together.unit
     apart = kernel.seconds * (KEPT if is_kept else 1.0) + target.seconds
     bytes_apart = kernel.memory_bytes + target.memory_bytes
     reason = f"{together.figure(together.seconds)} together, {together.figure(apart)} apart"
@@ -48,7 +47,7 @@ def weighed(
     reason += f"; {traffic}" if traffic != reason else ""  # (a model may count just these bytes)
     reason += "; apart, the factor is made once for calls with the same arguments, and counts half" if is_kept else ""
     spared = 1.0 - together.memory_bytes / max(bytes_apart, 1)
-    nearly = NEARLY + (SPARED * spared if of_product else 0.0) + (INVITING if is_inviting else 0.0) if spared > 0 else 0.0
+    nearly = NEARLY + (SPARED * spared if of_product else 0.0) if spared > 0 else 0.0
     return together.seconds <= apart * (1.0 + nearly), apart, reason
 
 

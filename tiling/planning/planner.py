@@ -25,7 +25,7 @@ from tiling.passing import runs
 from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
 from tiling.planning.costs.estimate import estimate
-from tiling.planning.facts import find_facts, forget_absent
+from tiling.planning.facts import find_facts, settle_facts
 from tiling.planning.forms import lower
 from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
@@ -439,18 +439,12 @@ class Planner:
             return False
         estimates = found.estimate, self.weigh(kernel).estimate, self.weigh(target).estimate
         of_product = bool(contractions([stage])) and not contractions(target.stages)
-        kinds = of_product, self._is_kept_factor(kernel), not of_product and self._is_inviting(kernel, together)
-        is_worth_it, apart, reason = weighed(*estimates, *kinds)
+        is_worth_it, apart, reason = weighed(*estimates, of_product, self._is_kept_factor(kernel))
         self.decisions.append(Decision(me, name, is_worth_it, reason, found.estimate.seconds, apart))
         if not is_worth_it:
             return False
         self.replace(together, found)
         return True
-
-    def _is_inviting(self, kernel: Kernel, together: Sequence[Stage]) -> bool:
-        """Whether a product can join a kernel's stages `together` with others, which are all that read it, and not the kernel."""
-        each = [{*self.readers[p]} for s in kernel.stages for p in self.needs[s] if p not in together and contractions([p])]
-        return any(x <= {*together} and not x <= {*kernel.stages} for x in each)
 
     def _is_kept_factor(self, kernel: Kernel) -> bool:
         """Whether a kernel makes nothing but a product's right factor, from arguments alone."""
@@ -501,7 +495,7 @@ class Planner:
     # ------------------------------------------------------------ the result
 
     def _steps(self) -> tuple[PlanStep, ...]:
-        forget_absent(self.names, {k: self.stored(k.stages) for k in self.kernels()})
+        settle_facts(self.names, {k: self.stored(k.stages) for k in self.kernels()})
         done: list[PlanStep] = []
         for position, kernel in enumerate(self._in_order()):
             if isinstance(kernel, EvaluatorStep):

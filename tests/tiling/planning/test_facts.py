@@ -21,7 +21,7 @@ from tiling.lower.neutral import Fact, Reading, inputs_of
 from tiling.lower.placing import FusionRequest
 from tiling.passing import without
 from tiling.planning import forms
-from tiling.planning.facts import forget_absent
+from tiling.planning.facts import settle_facts
 from tiling.planning.model import Fusion
 from tiling.planning.search import Candidate, Kernel, Weighed
 
@@ -157,7 +157,7 @@ def test_facts_that_cannot_be_asked_for_are_forgotten() -> None:
     plan.names.facts[ds] = Fact((), (), None, {p: 1.0})
     reads, reads_not, makes = (Kernel(list(f.stages), Candidate(f.schedule, f.estimate)) for f in (dv, dk, first))
     stored = {reads: {*dv.outputs}, reads_not: {*dk.outputs}, makes: {*first.outputs} - {p}}
-    forget_absent(plan.names, stored)
+    settle_facts(plan.names, stored)
     assert ds not in plan.names.facts
     assert p in plan.names.facts
     assert isinstance(reads.candidate, Weighed)
