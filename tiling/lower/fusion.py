@@ -177,7 +177,7 @@ class Lowering(Placing):
         for v, limit in masks.limits.items():
             if limit is not None and v not in self.buffers:  # what a fact about an input holds for
                 self.buffers[v] = self.names.global_buffer(v, Scope.ARGUMENT)
-        if any(f.zero and v not in self.plan_of for v, f in masks.reading.facts.items()):
+        if any(f.zero for f in masks.reading.facts.values()):
             self.notes.append("zeros in its inputs: masks of other kernels left them there, and they bound loops here")
         phase, flag, made = masks.measures(self.buffers, self.names.stage(self.request.root))
         if phase.steps:  # integers and booleans have limits that need not be measured

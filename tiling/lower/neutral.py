@@ -60,11 +60,10 @@ Limits = Mapping[Value, float | None]
 
 @dataclass(frozen=True, eq=False)
 class Fact:
-    """What holds for a value, whichever kernel makes it, while others are within limits: that its element at `index` is zero
+    """What holds for a value that another kernel makes, while others are within limits: that its element at `index` is zero
     where one of the conditions `zero` fails; and the span of all elements.
 
-    With a `reader`, the first op that reads the value, only fusions tell it that have neither: the others may still become one
-    that has both, and all that the fact follows from.
+    A fusion with the op `reader` does not know: it may still become one that makes the value, and all that the fact follows from.
     """
 
     index: tuple[Var, ...]
@@ -99,8 +98,7 @@ def is_never_empty(conditions: Sequence[Condition], variable: Var, extent: int, 
 
 
 def inputs_of(members: Sequence[Member], facts: Facts | None = None) -> list[Value]:
-    """The float values that a fusion's stages load and do not make, in first-seen order; then those that facts about what they
-    load or make ask for."""
+    """The float values that a fusion's stages load and do not make, in first-seen order; then those that facts ask for."""
     made = {v for m in members for v in m.stage.values}
     found: dict[Value, None] = {}
     for m in members:
@@ -113,15 +111,11 @@ def inputs_of(members: Sequence[Member], facts: Facts | None = None) -> list[Val
 
 
 def _facts_about(members: Sequence[Member], facts: Facts) -> dict[Value, Fact]:
-    """The facts about what a fusion's members load or make: limits are of what is there before it runs."""
+    """The facts about what a fusion's members load and do not make: limits are of what is there before it runs."""
     ops = {m.stage.op for m in members}
     made = {v for m in members for v in m.stage.values}
-    found: dict[Value, Fact] = {}
-    for v in (v for m in members for v in (*m.stage.values, *(x.value for x in m.reads))):
-        f = facts.get(v)
-        if f is not None and made.isdisjoint(f.limits) and (f.reader is None or not (v in made or f.reader in ops)):
-            found[v] = f
-    return found
+    read = {x.value: facts[x.value] for m in members for x in m.reads if x.value in facts and x.value not in made}
+    return {v: f for v, f in read.items() if f.reader not in ops and made.isdisjoint(f.limits)}
 
 
 MOST_READ_CONDITIONS = 128
@@ -134,7 +128,7 @@ class Reading:
 
     A condition of a member has a number there, and a set of conditions is an integer with their bits. `is_cut` says that there
     are more than MOST_READ_CONDITIONS: then only the first members were looked at. With `comparisons`, those with numbers known
-    at run time are conditions, too. `facts` tell of values that the members load, and more of those that they make.
+    at run time are conditions, too. `facts` tell of values that the members load and do not make.
     """
 
     def __init__(
@@ -165,8 +159,7 @@ class Reading:
         if m.shape is None:
             return Sheet(m, self)
         reads = dict.fromkeys(x.value for x in loads(m.nodes))
-        read = tuple([(self.sheets.get(v) if v in self.member_of else False, self.facts.get(v)) for v in reads])
-        key = (m.shape, read, self.facts.get(m.stage.values[0]))
+        key = (m.shape, tuple([self.sheets.get(v) if v in self.member_of else self.facts.get(v, False) for v in reads]))
         if key not in known:
             known[key] = Sheet(m, self)
         return known[key]
@@ -227,8 +220,7 @@ class Sheet:
         self.depends: list[int] = []
         read = dict.fromkeys(n.value for n in self.order.nodes if isinstance(n, Load))
         self.inputs = {v: None for v in read if v not in reading.member_of}
-        self.fact = reading.facts.get(m.stage.values[0])
-        for f in [reading.facts[v] for v in (m.stage.values[0], *self.inputs) if v in reading.facts]:
+        for f in [reading.facts[v] for v in self.inputs if v in reading.facts]:
             self.inputs.update(dict.fromkeys(f.limits))
         self.below_values = [v for v in read if v in reading.member_of]
         for k, n in enumerate(self.order.nodes):
@@ -317,22 +309,8 @@ class Analysis:
         asked = self._asked(sheet)
         key = (asked, tuple([self.limits.get(v) for v in sheet.inputs]), tuple([self.known[v] for v in sheet.below_values]))
         if key not in sheet.known:
-            found = self._member(sheet, asked)
-            sheet.known[key] = self._with_fact(sheet, found) if sheet.fact is not None and self._holds(sheet.fact) else found
+            sheet.known[key] = self._member(sheet, asked)
         return sheet.known[key]
-
-    def _with_fact(self, sheet: Sheet, found: Knowledge) -> Knowledge:
-        """What is known of a member with what a fact says of its value."""
-        fact, m = sheet.fact, sheet.member
-        assert fact is not None
-        at = dict(zip(fact.index, m.index, strict=True))
-        zero = {translated(c, at, self.ranges) for c in fact.zero}
-        if found.span is not None or fact.span is None:
-            span = found.span
-        else:
-            along = next((x.variable for v, x in zip(fact.index, m.loops, strict=True) if v is fact.span.along), None)
-            span = Span(fact.span.low, fact.span.high, fact.span.attains if along is not None else None, along)
-        return Knowledge(span, tuple([c for c in sheet.conditions if c in found.zero or c in zero]), found.neutral)
 
     def _asked(self, sheet: Sheet) -> tuple[Condition, ...]:
         """The conditions that may still leave something zero or neutral."""
@@ -401,15 +379,6 @@ class Analysis:
         return span_of(n, operands, self.ranges, lambda: sheet.peak(place))
 
     def _load(self, sheet: Sheet, place: int, load: Load, true: int, false: int) -> Span | None:
-        fact = self.reading.facts.get(load.value)
-        if fact is None or not self._holds(fact):
-            return self._loaded(sheet, place, load, true, false)
-        if sheet.zero.get(place, 0) & false:
-            return FALSE
-        span = self._loaded(sheet, place, load, true, false) if fact.span is None or load.value in self.known else None
-        return span if span is not None or fact.span is None else self._along_loop(fact.span, fact.index, load)
-
-    def _loaded(self, sheet: Sheet, place: int, load: Load, true: int, false: int) -> Span | None:
         made = self.known.get(load.value)
         if made is not None:
             there = sheet.below.get(place)
@@ -423,6 +392,12 @@ class Analysis:
                     below = self.reading.sheets[load.value]
                     found = self._evaluate(below, *over)[below.order.roots[0]]
             return self._seen_by(load, found)
+        fact = self.reading.facts.get(load.value)
+        if fact is not None and self._holds(fact):
+            if sheet.zero.get(place, 0) & false:
+                return FALSE
+            if fact.span is not None:
+                return self._along_loop(fact.span, fact.index, load)
         element = load.value.tensor.element
         if not isinstance(element, ElementType):
             return None

@@ -94,13 +94,19 @@ def find_facts(
     return found
 
 
-def settle_facts(names: Names, stored: Mapping[Kernel, Set[Value]]) -> None:
-    """Now that stages are joined: all kernels tell facts, but for those whose limits are of values that are in no memory (of what
+def settle_facts(names: Names, structures: Structures, stored: Mapping[Kernel, Set[Value]]) -> None:
+    """Now that stages are joined: all kernels know facts, but for those whose limits are of values that are in no memory (of what
     kernels make, the values in `stored` are there). What was lowered with one of these is lowered again."""
+    before = names.facts
     there = {v: v in kept for k, kept in stored.items() for s in k.stages for v in s.values}
-    absent = {v for f in names.facts.values() for v in f.limits if not there.get(v, True)}
-    names.facts = {v: replace(f, reader=None) for v, f in names.facts.items() if absent.isdisjoint(f.limits)}
-    names.limits.clear()
+    absent = {v for f in before.values() for v in f.limits if not there.get(v, True)}
+    names.facts = structures.facts = {
+        v: replace(f, reader=None) for v, f in before.items() if absent.isdisjoint(f.limits)
+    }  # fmt: skip
+    for key in list(names.limits):
+        read = [v for v in structures.inputs(key) if v in before]
+        if any(v not in names.facts or any(s.op is before[v].reader for s in key) for v in read):
+            del names.limits[key]  # they know more, or less, than they did
     for k in stored if absent else ():
         if isinstance(k.candidate, Candidate) and not absent.isdisjoint(b.value for b in k.candidate.schedule.buffers):
             k.candidate = k.candidate.without_schedule

@@ -191,8 +191,7 @@ class Planner:
                 self.readers[producer].append(s)
         self.results = set(self.program.results)
         self.names.facts = find_facts(self.stages, self.needs, self.readers, self.machine, self.names, self.structures)
-        if self.names.facts:
-            self.structures = Structures(self.stage_of, self.names.facts)
+        self.structures.facts = self.names.facts
         self.kernel_of: dict[Stage, Kernel | EvaluatorStep] = {}
         self._pin()
         for s in self.stages:
@@ -495,7 +494,7 @@ class Planner:
     # ------------------------------------------------------------ the result
 
     def _steps(self) -> tuple[PlanStep, ...]:
-        settle_facts(self.names, {k: self.stored(k.stages) for k in self.kernels()})
+        settle_facts(self.names, self.structures, {k: self.stored(k.stages) for k in self.kernels()})
         done: list[PlanStep] = []
         for position, kernel in enumerate(self._in_order()):
             if isinstance(kernel, EvaluatorStep):

@@ -11,7 +11,7 @@ from hlo.attributes import freeze_attributes
 from hlo.module import Op, Value
 from hlo.types import with_layout
 from tiling.loops.stage import Stage
-from tiling.lower.neutral import Facts
+from tiling.lower.neutral import Fact, Facts
 from tiling.program.flatten import region_key
 
 __all__ = ["Structures"]
@@ -24,11 +24,12 @@ class Structures:
     kernels make, or that are arguments, count by their type, by `facts` about them, and by where they occur again.
     """
 
-    def __init__(self, stage_of: Mapping[Value, Stage], facts: Facts | None = None) -> None:
-        self.stage_of, self.facts = stage_of, facts or {}
+    def __init__(self, stage_of: Mapping[Value, Stage]) -> None:
+        self.stage_of = stage_of
+        self.facts: Facts = {}
         self._numbers: dict[Hashable, int] = {}  # of structures, kinds and types alike
         self._kinds: dict[Op, int] = {}
-        self._inputs: dict[Value, int] = {}
+        self._inputs: dict[tuple[Value, Fact | None], int] = {}
         self._stages: dict[Stage, tuple[int, tuple[Value, ...]]] = {}
 
     def _number(self, key: Hashable) -> int:
@@ -43,12 +44,14 @@ class Structures:
             known = self._kinds[op] = self._number((op.name, freeze_attributes(op.attributes), regions, types))
         return known
 
-    def _input(self, v: Value) -> int:
-        known = self._inputs.get(v)
+    def _input(self, v: Value, stages: Sequence[Stage]) -> int:
+        fact = self.facts.get(v)
+        if fact is not None and any(s.op is fact.reader for s in stages):
+            fact = None  # these do not know it
+        known = self._inputs.get((v, fact))
         if known is None:
-            fact = self.facts.get(v)
             about = None if fact is None else (fact.zero, fact.span, tuple(fact.limits.values()))
-            known = self._inputs[v] = self._number(("input", with_layout(v.type), about))
+            known = self._inputs[v, fact] = self._number(("input", with_layout(v.type), about))
         return known
 
     def _own(self, stage: Stage) -> tuple[int, tuple[Value, ...]]:
@@ -97,6 +100,6 @@ class Structures:
             for v in others:
                 if v not in place:
                     place[v] = len(place)
-                    parts.append(self._input(v))
+                    parts.append(self._input(v, stages))
             parts.append((own, tuple([place[v] for v in others]), tuple([v in stored for v in s.values])))
         return self._number(tuple(parts))

@@ -23,6 +23,7 @@ from tiling.passing import without
 from tiling.planning import forms
 from tiling.planning.facts import settle_facts
 from tiling.planning.model import Fusion
+from tiling.planning.same_structure import Structures
 from tiling.planning.search import Candidate, Kernel, Weighed
 
 MACHINE = tiling.Machine(vector_bytes=64, vector_registers=32)
@@ -157,7 +158,7 @@ def test_facts_that_cannot_be_asked_for_are_forgotten() -> None:
     plan.names.facts[ds] = Fact((), (), None, {p: 1.0})
     reads, reads_not, makes = (Kernel(list(f.stages), Candidate(f.schedule, f.estimate)) for f in (dv, dk, first))
     stored = {reads: {*dv.outputs}, reads_not: {*dk.outputs}, makes: {*first.outputs} - {p}}
-    settle_facts(plan.names, stored)
+    settle_facts(plan.names, Structures({v: s for f in plan.fusions for s in f.stages for v in s.values}), stored)
     assert ds not in plan.names.facts
     assert p in plan.names.facts
     assert isinstance(reads.candidate, Weighed)

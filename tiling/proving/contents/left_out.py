@@ -93,7 +93,7 @@ class LeftOut:
         self.numbers = Comparisons(self.ranges) if numbers else None
         given = [b.value for b in schedule.buffers_in(Scope.ARGUMENT) if b.value is not None]
         made = _made(schedule)
-        facts = {} if numbers else self._facts([*given, *(v for op in made for v in op.results)])
+        facts = {} if numbers else self._facts(given)
         self.members = {}
         for op in made:
             self._add(op, {*given, *(v for x in made for v in x.results)})
