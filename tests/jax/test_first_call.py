@@ -411,6 +411,18 @@ def test_a_network_of_different_convolutions_takes_long_to_compile(cache: Path, 
     assert isinstance(slow, Declined) and "about as long" in slow.reason
 
 
+def test_products_that_run_in_strips_take_longer_to_plan() -> None:
+    """A training step of two layers over 1,024 tokens waited six seconds for its kernels, for an evaluation of two."""
+
+    def seconds(n: int) -> float:
+        t = f"tensor<{n}x{n}xf32>"
+        return first_call._compile_seconds(hlo.parse(f"""func.func @main(%x: tensor<{n}x64xf32>) -> {t} {{
+          %0 = stablehlo.dot_general %x, %x, contracting_dims = [1] x [1] : (tensor<{n}x64xf32>, tensor<{n}x64xf32>) -> {t}
+          return %0 : {t} }}"""))
+
+    assert seconds(2048) == pytest.approx(first_call._PLANNED_AGAIN * seconds(1024))
+
+
 def test_layers_that_are_alike_are_not_counted_as_if_each_were_compiled() -> None:
     def network(sizes: Sequence[int]) -> float:
         types = [f"tensor<{n}xf32>" for n in sizes]
