@@ -55,7 +55,7 @@ _log = logging.getLogger("tilewright")
 _PROGRAM_SECONDS, _OP_SECONDS, _KIND_SECONDS = 0.3, 0.0008, 0.003
 _LARGE_ELEMS, _LARGE_KIND_SECONDS = 1 << 16, 0.03  # tiles are sought for what is large, and it is packed
 _WINDOW_SECONDS = 0.23  # each kernel of a convolution: its borders are code of their own
-_STRIPPED_BITS, _PLANNED_AGAIN = 1 << 27, 1.6  # with a product that large programs are planned again, in strips
+_STRIPPED_BYTES, _PLANNED_AGAIN = 1 << 24, 1.6  # with a product that large programs are planned again, in strips
 _LEAST_SECONDS = 0.38  # what compiles faster is compiled
 _MOST_SECONDS = 60.0  # the second call is not to wait longer: it would look as if it did not come back
 _PATIENCE_SECONDS = 1.0  # that pass after the first call before another process starts: a loop calls sooner, a person later
@@ -154,7 +154,8 @@ def _compile_seconds(module: Module) -> float:
 
 def _is_stripped(op: Op) -> bool:
     """Whether a product is so large that the planner looks for strips of it: scores, logits."""
-    return op.name == "stablehlo.dot_general" and _elems(op.results[0]) * op.results[0].tensor.element.bits >= _STRIPPED_BITS
+    t = op.results[0].type if op.name == "stablehlo.dot_general" else None
+    return isinstance(t, TensorType) and t.is_static and t.size_bytes >= _STRIPPED_BYTES
 
 
 def _elems(v: Value) -> int:

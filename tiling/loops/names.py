@@ -47,7 +47,7 @@ class Names:
         self.inlined: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Value]] = {}  # what is computed where it is read
         self.closures: dict[tuple[tuple[Stage, ...], frozenset[Value]], frozenset[Stage]] = {}  # what the root is computed from
         self.limits: dict[tuple[Stage, ...], dict[Value, float | None] | Declined | None] = {}
-        self.facts: dict[Value, Any] = {}  # what other kernels are known to have left in a value (`tiling.lower.facts`)
+        self.facts: dict[Value, Any] = {}  # what other kernels are known to have left in a value (`tiling.planning.facts`)
         self.is_limited: dict[Op, bool] = {}  # products that may be bounded by numbers known at run time
         self.limited: dict[tuple[Stage, ...], Any] = {}
         self.carried: dict[Value, Value] = {}  # what a loop's body makes -> the argument that it becomes in the next iteration

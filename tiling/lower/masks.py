@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import eq
 
 from hlo.access import Condition
@@ -98,9 +97,9 @@ def find_limits(
     return dict(widest(best, lambda made: all(map(eq, made.signature(), wanted))).limits)
 
 
-def least_limits(reading: Reading, power: int = 0) -> dict[Value, float | None]:
-    """2^power for each input, or the greatest number of its type where that is less: the limits that leave out the most."""
-    return {v: min(2.0**power, _most(v)) for v in inputs_of(reading.members, reading.facts)}
+def least_limits(reading: Reading) -> dict[Value, float | None]:
+    """1 for each input, or the greatest number of its type where that is less: the limits that leave out the most."""
+    return {v: min(1.0, _most(v)) for v in inputs_of(reading.members, reading.facts)}
 
 
 def widest(best: Analysis, leaves_as_much: Callable[[Analysis], bool]) -> Analysis:
@@ -108,7 +107,10 @@ def widest(best: Analysis, leaves_as_much: Callable[[Analysis], bool]) -> Analys
     inputs, then no limit for those that need none."""
     reading = best.reading
     inputs = [*best.limits]
-    common = partial(least_limits, reading)
+
+    def common(power: int) -> dict[Value, float | None]:
+        return {v: min(2.0**power, _most(v)) for v in inputs}
+
     low, high = 0, MOST_POWER
     while low < high:
         middle = high if high == MOST_POWER else (low + high + 1) // 2  # most fusions allow the widest limits, or nearly none

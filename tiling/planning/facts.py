@@ -34,6 +34,7 @@ from tiling.machine import Machine
 from tiling.passing import runs
 from tiling.planning.same_structure import Structures
 from tiling.planning.search import Candidate, Kernel
+from tiling.planning.stages import ops_of
 from tiling.routines.table import routine_of
 
 __all__ = ["find_facts", "settle_facts"]
@@ -98,10 +99,12 @@ def settle_facts(names: Names, structures: Structures, stored: Mapping[Kernel, S
     """Now that stages are joined: all kernels know facts, but for those whose limits are of values that are in no memory (of what
     kernels make, the values in `stored` are there). What was lowered with one of these is lowered again."""
     before = names.facts
+    if not before:
+        return
     there = {v: v in kept for k, kept in stored.items() for s in k.stages for v in s.values}
     absent = {v for f in before.values() for v in f.limits if not there.get(v, True)}
     names.facts = structures.facts = {
-        v: replace(f, reader=None) for v, f in before.items() if absent.isdisjoint(f.limits)
+        v: f if f.reader is None else replace(f, reader=None) for v, f in before.items() if absent.isdisjoint(f.limits)
     }  # fmt: skip
     for key in list(names.limits):
         read = [v for v in structures.inputs(key) if v in before]
@@ -123,18 +126,8 @@ def _runs_over(s: Stage) -> bool:
 
 def _counts(stage: Stage, stage_of: Mapping[Value, Stage]) -> bool:
     """Whether something may be chosen by where it is: a cheap test before the analysis."""
-    seen: set[Value] = set()
-    chooses = counted = False
-    todo = [*stage.values]
-    while todo:
-        v = todo.pop()
-        if v in seen or v.op is None or stage_of.get(v, stage) is not stage:
-            continue
-        seen.add(v)
-        chooses |= v.op.name in _CHOOSING
-        counted |= v.op.name == "stablehlo.iota"
-        todo.extend(v.op.operands)
-    return chooses and counted
+    names = {op.name for op in ops_of((stage,), stage_of)}
+    return "stablehlo.iota" in names and not names.isdisjoint(_CHOOSING)
 
 
 def _behind(stage: Stage, needs: Mapping[Stage, Sequence[Stage]]) -> set[Stage]:

@@ -517,7 +517,7 @@ class Planner:
             if isinstance(before, Candidate) and isinstance(best, Weighed) and before.tile_sizes == best.tile_sizes:
                 best = replace(before, looked_at=best.looked_at)
             final = self._scheduled(kernel.stages, stored, best)
-            ops = ops_of(kernel.stages, self.stage_of, self.number)
+            ops = tuple(sorted(ops_of(kernel.stages, self.stage_of), key=self.number.__getitem__))
             last = final.schedule, final.estimate, self.machine.cores, final.looked_at
             done.append(Fusion(name, tuple(kernel.stages), ops, *last))
         return tuple(done)

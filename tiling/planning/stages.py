@@ -151,8 +151,8 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
     return stages
 
 
-def ops_of(stages: Sequence[Stage], stage_of: Mapping[Value, Stage], number: Mapping[Op, int]) -> tuple[Op, ...]:
-    """The ops of some stages with those that are computed in place for them, by their numbers in the program."""
+def ops_of(stages: Sequence[Stage], stage_of: Mapping[Value, Stage]) -> set[Op]:
+    """The ops of some stages with those that are computed in place for them."""
     inside = {s.op for s in stages}
     todo = [v for s in stages for v in s.op.operands]
     seen: set[Value] = set()
@@ -164,7 +164,7 @@ def ops_of(stages: Sequence[Stage], stage_of: Mapping[Value, Stage], number: Map
         if not isinstance(v.op.definition.semantics, Literal):
             inside.add(v.op)
         todo.extend(v.op.operands)
-    return tuple(sorted(inside, key=lambda op: number[op]))
+    return inside
 
 
 def _weight_of_operands(op: Op, result: Value, weight: Mapping[Value, float]) -> float:

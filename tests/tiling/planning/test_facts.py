@@ -13,9 +13,10 @@ import hlo
 import interp
 import tiling
 from hlo.module import Value
+from indexing.expr import Const
 from tests.pairs import fast_cover
 from tests.tiling.lower.attention_programs import inputs, with_gradients
-from tiling.loops.ir import Contract, Measure, Schedule
+from tiling.loops.ir import Contract, Measure, Nest, Schedule
 from tiling.lower.fusion import Lowering
 from tiling.lower.neutral import Fact, Reading, inputs_of
 from tiling.lower.placing import FusionRequest
@@ -106,6 +107,24 @@ def test_a_fact_is_refuted_without_its_limits() -> None:
     assert [o for o in wrong.refuted if o.name == "complete"], wrong
 
 
+def test_zeros_beside_a_fold_are_proved_and_printed_as_what_they_are() -> None:
+    """A gradient's kernel stores exponentials, with zeros under the mask, in the loop that sums them; a fold alone has none."""
+    (f, *_) = (x for x in planned("causal", "select", "-1.0e30").fusions if any(v.name == "p" for v in x.outputs))
+    beside = [s for s in f.schedule.main.steps if isinstance(s, Nest) and s.skip is not None and s.skip.fill is not None]
+    assert beside
+    assert tiling.prove(f).holds
+    lines = str(tiling.pipeline.finished(f.schedule)).splitlines()
+    zeros = [k for k, line in enumerate(lines) if line.endswith("] = 0.0")]
+    assert zeros and all("while the flag is 1" in lines[k - 1] for k in zeros), f.schedule
+    masked = [(k, s) for k, s in enumerate(f.schedule.main.steps) if isinstance(s, Nest) and s.skip is not None]
+    number, nest = next((k, s) for k, s in masked if s.folds and not s.stores)
+    assert nest.skip is not None
+    wrong = replace(nest, skip=replace(nest.skip, fill=(Const(0), Const(N - 1))))
+    steps = tuple(wrong if k == number else s for k, s in enumerate(f.schedule.main.steps))
+    broken = replace(f.schedule, phases=(*f.schedule.phases[:-1], replace(f.schedule.main, steps=steps)))
+    assert [o for o in tiling.prove(broken).refuted if o.name == "formed" and "in place of a fold" in o.witness]
+
+
 def _with_limit(schedule: Schedule, name: str, limit: float) -> Schedule:
     """The schedule with another greatest magnitude of an input."""
     targets = {
@@ -142,11 +161,23 @@ def test_limits_are_of_what_is_there_before_the_kernel_runs() -> None:
     lowering = Lowering(FusionRequest(f.stages, frozenset(f.outputs), f.schedule.tile_sizes), MACHINE, plan.names)
     lowering.place()
     (made,) = f.stages[-1].values
-    for limits, known in (({g: 1.0}, True), ({made: 1.0}, False)):
-        facts = {p: Fact((), (), None, limits)}
+    reader = f.stages[-1].op  # while stages are joined, the first one does not know
+    for limits, first, known in (({g: 1.0}, None, True), ({g: 1.0}, reader, False), ({made: 1.0}, None, False)):
+        facts = {p: Fact((), (), None, limits, first)}
         reading = Reading(lowering.plans, lowering.ranges, None, None, facts)
         assert bool(reading.facts) is known
         assert made not in inputs_of(lowering.plans, facts)
+
+
+def test_a_value_with_zeros_joins_the_reader_for_which_that_pays_most() -> None:
+    """Rows of the gradient of scores leave out what columns of it do not: it joins %dq's kernel, not %dk's, though that comes
+    first where the program has it first."""
+    text = with_gradients("causal", "select", "-1.0e30", 512, 64, 8)
+    dk = next(line for line in text.splitlines(True) if "%dk = " in line)
+    swapped = text.replace(dk, "").replace("    %dq = ", f"{dk}    %dq = ")
+    plan = tiling.plan(hlo.parse(swapped), machine=MACHINE, supports=codegen.supports)
+    joins = {(d.producer, d.consumer) for p in plan.nested() for d in p.decisions if d.fused}
+    assert any(producer.startswith("ds") and consumer.startswith("dq") for producer, consumer in joins), joins
 
 
 def test_facts_that_cannot_be_asked_for_are_forgotten() -> None:
