@@ -163,7 +163,8 @@ def pool_cell_address() -> int:
 
 def have_workers(threads: int) -> None:
     """Starts the workers for runs of so many threads that will not ask for them; once in a process, and in its child."""
-    if _pool_cell.value and get_pool().state[words.WORKERS] >= threads - 1:
+    pool = _pool
+    if pool is not None and _pool_cell.value and pool.state[words.WORKERS] >= threads - 1:
         return
     pool = get_pool()
     if pool.run_lock.acquire(blocking=False):  # who has it has workers

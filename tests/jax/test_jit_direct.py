@@ -20,6 +20,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax.numpy as jnp
 
     from tilewright.jax.calls import direct, front
+    from tilewright.jax.calls.front import DIRECT_BYTES
 
 X = np.linspace(-1, 1, 7, dtype=np.float32)
 
@@ -55,6 +56,55 @@ def test_a_warm_call_of_a_short_program_runs_no_python() -> None:
     served = f._front.served
     assert _python_calls(f, tree) == []
     assert f._front.served == served + 1
+
+
+def test_a_program_that_may_call_python_is_called_natively_and_raises_what_its_callback_did() -> None:
+    """It took a microsecond and a half more than JAX's own call for what is almost never called."""
+
+    class Refused(Exception):
+        pass
+
+    def refuse(x: Any) -> Any:
+        raise Refused(float(x[0]))
+
+    def checked(x: Any) -> Any:
+        like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return 2 * jax.lax.cond(x[0] > 0, lambda x: jax.pure_callback(refuse, like, x), lambda x: x, x)
+
+    f = tilewright.jit(checked)
+    x = jnp.asarray(X)
+    np.testing.assert_array_equal(_warm(f, x), X * 2)
+    assert f._direct.is_on
+    assert _python_calls(f, x) == ["call"]  # the one that waits for the arguments
+    for _ in range(3):
+        with pytest.raises(Refused, match=r"^1\.0$"):
+            f(-x)
+        np.testing.assert_array_equal(f(x), X * 2)
+    np.testing.assert_array_equal(f(X), X * 2)  # NumPy's array is nothing to wait for
+    np.testing.assert_array_equal(jax.jit(f)(x), X * 2)
+
+
+def test_calls_that_are_counted_run_one_function_of_python_s() -> None:
+    """Programs in several threads, or with much memory of their own: they went through four functions."""
+    f = tilewright.jit(lambda x: jnp.sort(jnp.tanh(x), axis=0).sum(0))
+    x = jnp.asarray(np.linspace(-1, 1, 1 << 18, dtype=np.float32).reshape(512, 512))
+    np.testing.assert_allclose(_warm(f, x), np.tanh(np.asarray(x)).sum(0), atol=1e-3)
+    front = f._front
+    (program,) = front._programs.values()
+    assert not front.has_packs and not f._direct.is_on
+    assert program.threads > 1 or program.bytes > DIRECT_BYTES
+    assert [name for name in _python_calls(f, x) if name != "have_workers"] == ["call"]
+    jax.block_until_ready(f(x))
+    served = front.served
+    jax.block_until_ready(f(x))
+    assert front.served == served + 1
+    with jax.disable_jit():
+        assert "<lambda>" in _python_calls(f, x)
+    np.testing.assert_allclose(jax.jit(lambda x: f(x) * 2)(x), 2 * f(x), atol=1e-3)
+    assert f(x[:8]).shape == (512,)  # another signature
+    f.clear_cache()
+    assert f._front is None and "thorough" in "".join(_python_calls(f, x))
+    assert _warm(f, x).shape == (512,) and f._front is not front
 
 
 def test_doubles_are_no_tokens() -> None:

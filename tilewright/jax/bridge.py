@@ -145,10 +145,10 @@ class Jitted(Called):
         self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
         self._is_simple = not self._donates and self._shardings == [None, None]  # after JAX's own call nothing is left to do
         self._called: dict[Any, list[weakref.ref[Any] | None]] = {}  # by signature, the arrays of its first call
-        here = functools.partial(_called, weakref.ref(self))
+        self._here = functools.partial(_called, weakref.ref(self))
         # Before the front: it goes first, and with it what XLA holds of the front's programs.
-        self._direct = Direct(_jax(), self, here, Jitted._try_direct, self._numbers, self._names)
-        self.set_call(here)
+        self._direct = Direct(_jax(), self, self._here, Jitted._try_direct, self._numbers, self._names)
+        self.set_call(self._here)
         self._front: Front | None = None
         self._thorough: set[Any] = set()  # signatures that JAX's own call does not take
         self._has_front = output == "jax" and min(self._numbers, default=0) >= 0
@@ -191,6 +191,7 @@ class Jitted(Called):
             self._called.clear()
             self._thorough.clear()
             self._front = None
+            self._direct.set_here(self._here)
             self._direct.end()
             self._direct.is_over = False
             for function in (self._function, self._plain):
@@ -448,11 +449,14 @@ class Jitted(Called):
                 _log.info("%s is not called through JAX's own call with one signature: %s", self, added.reason)
                 self._thorough.add(key)
                 return None
+            if self._is_simple and front is not self._front:
+                missed = functools.partial(_missed, weakref.ref(self))
+                self._direct.set_here(front.in_one(self._settings, self._here, self._thorough, missed))
             self._front = front
             if front.has_packs:  # so that what stays the same is packed in this call, which is long anyway, and in none after it
                 front.look(made, None, [x and x() for x in self._called[key]], key[0])
             if self._is_simple and front.pending:
-                self._direct.begin()
+                self._direct.begin(front.waiting if front.waits else None)
             return front
 
     def _new_front(self) -> Front:
@@ -469,6 +473,12 @@ class Jitted(Called):
             return front.bound(made, leaves)
 
         return Front(jax, bind, self._numbers, self._names)
+
+
+def _missed(own: weakref.ref[Jitted], args: Any, kwargs: Any, is_missed: bool) -> Any:
+    self = own()
+    assert self is not None, "it is called"
+    return self._thorough_call(args, kwargs, is_missed)
 
 
 def _called(own: weakref.ref[Jitted], /, *args: Any, **kwargs: Any) -> Any:

@@ -60,6 +60,7 @@ class Direct:
         self._owner, self._here = weakref.ref(owner), here
         self._try, self._numbers, self._names = try_direct, tuple(numbers), tuple(names)
         self._native: Any = None
+        self._called: Callable[..., Any] = here  # what calls `_native`
         self._lock = threading.Lock()
         self._inside = 0  # misses that are on their way
         self.is_over = False
@@ -69,12 +70,18 @@ class Direct:
         """Whether calls are JAX's."""
         return self._native is not None
 
-    def begin(self) -> bool:
-        """Has JAX ask anew for each signature, natively from now on where it can be; False where this JAX has no such call."""
+    def begin(self, around: Callable[[Any, Any], Callable[..., Any]] | None = None) -> bool:
+        """Has JAX ask anew for each signature, natively from now on where it can be; False where this JAX has no such call.
+
+        `around(JAX's call, Python's way)` is what is called then, where there is something to do before or after.
+        """
         if self.is_over:
             return False
         if self._native is not None:
             self._native._clear_cache()
+            with self._lock:
+                self._called = self._native if around is None else around(self._native, self._here)
+                self._settle()
             return True
         native = _native_call(self._jax, self._here, functools.partial(_missed, weakref.ref(self)), self._numbers, self._names)
         if native is None:
@@ -82,20 +89,27 @@ class Direct:
             return False
         with self._lock:
             self._native = native
+            self._called = native if around is None else around(native, self._here)
             self._settle()
         _direct.add(self)
         return True
 
+    def set_here(self, here: Callable[..., Any]) -> None:
+        """Python's way from now on."""
+        with self._lock:
+            self._here = here
+            self._settle()
+
     def end(self) -> None:
         """Calls take Python's way from now on."""
         with self._lock:
-            self.is_over, self._native = True, None
+            self.is_over, self._native, self._called = True, None, self._here
             self._settle()
 
     def _settle(self) -> None:
         owner = self._owner()
         if owner is not None:
-            owner.set_call(self._here if self._native is None or self._inside else self._native)
+            owner.set_call(self._here if self._native is None or self._inside else self._called)
 
     def missed(self, args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
         """(results, what JAX calls with this signature from now on or None, whether that is to be made anew)."""

@@ -39,6 +39,8 @@ from codegen.launcher import native_threads
 from codegen.native import interrupts
 from hlo.errors import Declined
 from tilewright.jax.calls.known_arguments import KnownCall, committed, held
+from tilewright.jax.inherited import started_in
+from tilewright.jax.options import Settings
 from tilewright.jax.signatures import configuration
 
 __all__ = ["ELSEWHERE", "MISSED", "Front", "NotReadyError"]
@@ -87,6 +89,9 @@ _GUARD, _REFUSED = "Disallowed host-to-device transfer", "Recursively calling ji
 
 class NotReadyError(Exception):
     """Raised through JAX's tracing: this signature has no program here."""
+
+
+_FAILURES = NotReadyError, RecursionError, TypeError, ValueError
 
 
 @functools.cache
@@ -190,7 +195,7 @@ class Front:
             _registered()
             results_bytes = sum(a.size * a.dtype.itemsize for a in made.lowered.out_avals if not _is_key(jax, a))
             expect_memory(2 * (call.bytes + results_bytes))
-            is_direct = call.threads == 1 and not call.is_waited_for and call.bytes <= DIRECT_BYTES
+            is_direct = call.threads == 1 and call.bytes <= DIRECT_BYTES
             idle = _idle(self._done, self._void, self._begun)
             packs = made.executable.packs_for_xla(call, _is_deleted, idle, held)
             if packs is not None and not (is_direct and not packs.packs):
@@ -329,31 +334,101 @@ class Front:
         next(self._begun)
         try:
             results = self._results(args, kwargs)
-        except NotReadyError:
+        except (*_FAILURES, self._failed) as e:
+            return self._failed_with(e)
+        if self._waits and self._raised.value:
+            interrupts.raise_pending()
+        return results
+
+    def _failed_with(self, e: Exception) -> Any:
+        """`ELSEWHERE` or `MISSED` after JAX's call raised `e`. Raises what a callback raised, or what was begun and failed."""
+        if isinstance(e, NotReadyError):
             next(self._void)
             return MISSED
-        except RecursionError as e:
+        if isinstance(e, RecursionError):
             # A callback calls the function in the middle of JAX's first call of it, which JAX refuses. Where Python's own limit
             # was met, the call may have run: it stays one that has begun, so that nothing is freed that it could still use.
             if _REFUSED in str(e):
                 next(self._void)
             return ELSEWHERE
-        except (TypeError, ValueError, self._failed) as e:
-            # JAX's quick call raises a ValueError for what its other one has an error of its own for.
-            raised = self._failures.take()
-            if raised is not None:
-                raise raised from None
-            if _GUARD in str(e):
-                next(self._void)
+        # JAX's quick call raises a ValueError for what its other one has an error of its own for.
+        raised = self._failures.take()
+        if raised is not None:
+            raise raised from None
+        if _GUARD in str(e):
+            next(self._void)
+            raise e
+        if MESSAGE not in str(e):
+            # It did not begin. The thorough call takes more (arrays of other libraries) and says what is wrong with the rest.
+            next(self._void)
+            _log.info("not called through JAX's own call: %s", e)
+        return MISSED
+
+    def waiting(self, native: Callable[..., Any], here: Callable[..., Any]) -> Callable[..., Any]:
+        """JAX's native call where programs wait for their arguments, or `here` where not all of these are arrays of JAX's.
+
+        It raises what a callback raised, and what a signal's handler did meanwhile.
+        """
+        array, raised, failures, failed = self._array, self._raised, self._failures, (ValueError, self._failed)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                if type(value) is not array:
+                    return here(*args, **kwargs)
+                value.block_until_ready()
+            try:
+                results = native(*args, **kwargs)
+            except failed:
+                by_callback = failures.take()
+                if by_callback is not None:
+                    raise by_callback from None
                 raise
-            if MESSAGE not in str(e):
-                # It did not begin. The thorough call takes more (arrays of other libraries) and says what is wrong with the rest.
-                next(self._void)
-                _log.info("not called through JAX's own call: %s", e)
-            return MISSED
-        if self._waits and self._raised.value:
-            interrupts.raise_pending()
-        return results
+            if raised.value:
+                interrupts.raise_pending()
+            return results
+
+        return call
+
+    @property
+    def waits(self) -> bool:
+        """Whether a program waits for its arguments, as it calls Python or runs for long."""
+        return self._waits
+
+    def in_one(self, settings: Settings, here: Callable[..., Any], thorough: Collection[Any], missed: Callable[..., Any]) -> Any:
+        """What `here` does, in one function, for calls of which nothing is to be found out first: `call` without its parts.
+
+        It goes to `here` where JAX is at work already, a setting has the function itself called, signatures are `thorough`,
+        something is packed between calls, or an argument of a program that waits is no array of JAX's; to `missed(args, kwargs,
+        whether JAX did not take them)` where JAX's call was not made.
+        """
+        disabled, nans, infs = settings.disabled, settings.nans, settings.infs
+        trace, axes, no_trace, no_axes = self._trace, self._axes, self._no_trace, self._no_axes
+        jit, array, begun, raised = self._jit, self._array, self._begun, self._raised
+        failures = (*_FAILURES, self._failed)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if (
+                disabled.value or nans.value or infs.value or trace.value is not no_trace or axes.value is not no_axes
+                or started_in or thorough or self.has_packs
+            ):  # fmt: skip
+                return here(*args, **kwargs)
+            if self._workers > 1:
+                native_threads.have_workers(self._workers)
+            if self._waits:
+                for value in (*args, *kwargs.values()) if kwargs else args:
+                    if type(value) is not array:
+                        return here(*args, **kwargs)
+                    value.block_until_ready()
+            next(begun)
+            try:
+                results = jit(*args, **kwargs)
+            except failures as e:
+                return missed(args, kwargs, self._failed_with(e) is MISSED)
+            if self._waits and raised.value:
+                interrupts.raise_pending()
+            return results
+
+        return call
 
 
 def _is_deleted(array: Any) -> bool:
