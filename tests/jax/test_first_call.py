@@ -361,15 +361,30 @@ def test_loops_that_say_how_often_they_turn_are_known_before_they_run(
         assert "as long as the compiler" in found.reason
 
 
-def test_of_branches_the_shorter_one_counts() -> None:
+def test_of_branches_either_may_run(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A particle filter resamples in most turns: it was evaluated for nothing, as only the shorter branch counted."""
     long = "\n".join(f"%{k} = stablehlo.tanh %x : tensor<f32>" for k in range(90))
     text = (
         "func.func @main(%p: tensor<i1>, %x: tensor<f32>) -> tensor<f32> {\n"
         f'%y = "stablehlo.if"(%p) ({{ stablehlo.return %x : tensor<f32> }}, {{\n{long}\nstablehlo.return %0 : tensor<f32> }})'
         " : (tensor<i1>) -> tensor<f32>\n return %y : tensor<f32> }"
     )
-    steps, is_known = first_call._least_steps(hlo.parse(text), "main")
-    assert is_known and steps < 10
+    module = hlo.parse(text)
+    least, most = first_call._steps(module, "main")
+    assert least < 10 and most is not None and most > 90
+    assert first_call._steps(hlo.parse(ENDLESS), "main")[1] is None
+
+    def steps(seconds: float) -> int:
+        monkeypatch.setattr(first_call, "_compile_seconds", lambda module: seconds)
+        found = first_call.begin(module, "main", None)
+        assert isinstance(found, first_call.Later)
+        return found.steps
+
+    enough = most * first_call._STEP_SECONDS / first_call._SHARE
+    monkeypatch.setattr(first_call, "_evaluator_seconds", lambda module: 0.0)
+    monkeypatch.setattr(first_call, "_LEAST_SECONDS", 0.0)
+    assert steps(1.01 * enough) >= most
+    assert steps(0.9 * enough) < most / 3  # the longer one may run: little is risked
 
 
 def test_loops_of_unknown_length_risk_less_of_an_evaluation(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ _MOST_SECONDS = 60.0  # the second call is not to wait longer: it would look as 
 _PATIENCE_SECONDS = 1.0  # that pass after the first call before another process starts: a loop calls sooner, a person later
 _LEAST_LOOK_SECONDS = 0.01
 _SHARE = 0.4  # of what compiling takes: an evaluation that is longer only keeps the compiler from its core
-_UNKNOWN_SHARE = 0.1  # the same where nobody knows how often some loop turns: all of the evaluation may be in vain
+_UNKNOWN_SHARE = 0.1  # the same where loops or branches may take longer: all of the evaluation may be in vain
 _PATIENT_SHARE = 0.5  # after which one that was thought to be shorter has to race: another process loads all again
 _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 7e-5, 1.45e9, 3.5e10  # the evaluator's speed, a fit to the same programs
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
@@ -95,8 +95,10 @@ def begin(module: Module, entry: str, threads: int | None) -> Later | Declined:
         return Declined("it compiles fast")
     if seconds > _MOST_SECONDS and _setting() == "auto":
         return Declined("the second call would wait long for its kernels")
-    least_steps, is_known = _least_steps(module, entry)
-    steps = int((_SHARE if is_known else _UNKNOWN_SHARE) * seconds / _STEP_SECONDS)
+    least_steps, most_steps = _steps(module, entry)
+    steps = int(_SHARE * seconds / _STEP_SECONDS)
+    if most_steps is None or most_steps > steps:
+        steps = int(_UNKNOWN_SHARE * seconds / _STEP_SECONDS)
     if least_steps > steps or _evaluator_seconds(module) > _SHARE * seconds:
         return Declined("the evaluator would take about as long as the compiler")
     if module.source is None:
@@ -170,28 +172,30 @@ def _window(op: Op) -> tuple[Any, ...] | None:
     return (*(v.type for v in (*op.operands, *op.results)), *map(op.attributes.get, ("window_strides", "lhs_dilation")))
 
 
-def _least_steps(module: Module, entry: str) -> tuple[int, bool]:
-    """How many ops a run executes at least, and whether each loop says how often it turns (else it may never)."""
-    known: dict[str, tuple[int, bool]] = {}
+def _steps(module: Module, entry: str) -> tuple[int, int | None]:
+    """How many ops a run executes at least and at most; None where some loop does not say how often it turns: it may never."""
+    known: dict[str, tuple[int, int | None]] = {}
 
-    def function(name: str) -> tuple[int, bool]:
+    def function(name: str) -> tuple[int, int | None]:
         if name not in known:
             known[name] = block(module.functions[name].body)
         return known[name]
 
-    def block(body: Block) -> tuple[int, bool]:
+    def block(body: Block) -> tuple[int, int | None]:
         found = [step(op) for op in body.ops]
-        return sum(n for n, _ in found), all(is_known for _, is_known in found)
+        most = [n for _, n in found]
+        return sum(n for n, _ in found), None if None in most else sum(n or 0 for n in most)
 
-    def step(op: Op) -> tuple[int, bool]:
+    def step(op: Op) -> tuple[int, int | None]:
         called = op.definition.calls
         inside = [function(op.attr(called))] if called else [block(r) for r in op.regions]
-        steps, is_known = [n for n, _ in inside], all(known for _, known in inside)
+        least, most = [n for n, _ in inside], [n for _, n in inside if n is not None]
+        is_known = len(most) == len(inside)
         if op.name == "stablehlo.while":
             test, body = op.regions
             times = trips(op.operands, (test.arguments, test.results[0]), (body.arguments, body.results))
-            return 1 + sum(steps) * (times or 0), is_known and times is not None
-        return 1 + min(steps, default=0), is_known  # of branches one runs
+            return 1 + sum(least) * (times or 0), 1 + sum(most) * times if is_known and times is not None else None
+        return 1 + min(least, default=0), 1 + max(most, default=0) if is_known else None  # of branches one runs
 
     return function(entry)
 
