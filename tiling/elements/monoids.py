@@ -28,7 +28,7 @@ from indexing.expr import Interval, Var, interval
 from tiling.elements.folds import combined_function, is_idempotent, is_neutral
 from tiling.elements.monoids_by_algebra import by_algebra
 from tiling.elements.monoids_by_cases import by_cases
-from tiling.loops.element_ir import IndexNode, Node, Scalar, has_runtimes
+from tiling.loops.element_ir import IndexNode, Node, Scalar, moves_runtimes
 from tiling.loops.ir import FoldStep, Loop
 from tiling.loops.monoid import Monoid, Shown
 
@@ -57,7 +57,7 @@ def monoid_of(f: FoldStep, over: Sequence[Loop], ranges: Mapping[Var, Interval],
     >>> found.function, found.shown.name, found.starts_parts  # each part would start from 1
     ('add', 'TABLE', False)
     """
-    if has_runtimes((*f.nodes, *f.inits)):
+    if moves_runtimes((*f.nodes, *f.inits), [x.variable for x in over]):
         return Declined("what is folded lies at places known at run time")
     places = tuple(k for k, n in enumerate(f.nodes) if len(over) == 1 and _is_place(n, over[0]))
     bounds = tuple(interval(n.expression, ranges) for n in f.nodes if isinstance(n, IndexNode))

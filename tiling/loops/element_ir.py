@@ -39,6 +39,7 @@ __all__ = [
     "has_runtimes",
     "loads",
     "loads_among",
+    "moves_runtimes",
     "node_variables",
     "operands_first",
     "own_expressions",
@@ -239,7 +240,8 @@ def rebuild(
     """A copy of a node with every load passed through `leaf`, every other index expression through `index`, and then every
     copied node through `settle`. What does not change is not copied.
 
-    Nodes with runtime variables are not copied (`has_runtimes` tells): their variables stand for the original's values.
+    Below runtime variables nothing is copied: these stand for the original's values. So only what does not move them may be
+    renamed (`moves_runtimes` tells).
     `memo`, a node's copy, lets several roots share their copies.
     """
     for n in operands_first(root, memo):
@@ -316,6 +318,27 @@ def has_runtimes(roots: Sequence[Node]) -> bool:
     return False
 
 
+def moves_runtimes(roots: Sequence[Node], variables: Iterable[Var]) -> bool:
+    """Whether an index below some nodes depends on values known only at run time that are others for others of `variables`.
+
+    What does not move is one number wherever these variables are renamed: the slice that an iteration of a program's loop reads.
+    """
+    moving = set(variables)
+    memo: dict[Node, frozenset[Var]] = {}
+    stands_for: dict[Var, Node] = {}
+    for n in all_nodes(roots):
+        stands_for.update((r.variable, r.node) for r in runtimes_of(n))
+    todo, seen = list(stands_for.values()), set(stands_for)
+    while todo:
+        found = node_variables(todo.pop(), memo)
+        if not moving.isdisjoint(found):
+            return True
+        more = [v for v in found if v in stands_for and v not in seen]
+        seen.update(more)
+        todo += [stands_for[v] for v in more]
+    return False
+
+
 def element_name(n: Node) -> str | None:
     """The element type of a node's value, where the node tells."""
     if isinstance(n, Load):
@@ -343,4 +366,4 @@ class Renamer:
         return rebuild(node, self._leaf, self.index, self._memo)
 
     def _leaf(self, load: Load) -> Node:
-        return self.computed.get(load.value) or Load(load.value, self.index(load.index), load.buffer)
+        return self.computed.get(load.value) or Load(load.value, self.index(load.index), load.buffer, load.runtimes)

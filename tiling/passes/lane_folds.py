@@ -27,7 +27,7 @@ from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.elements.folds import has_own_body
 from tiling.loops.affine import steps_along
 from tiling.loops.carry import going_on
-from tiling.loops.element_ir import Choose, Load, Renamer, all_nodes, has_runtimes, loads
+from tiling.loops.element_ir import Choose, Load, Renamer, all_nodes, loads, moves_runtimes
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule, Scope
 from tiling.loops.monoid import Monoid
 from tiling.loops.names import Names
@@ -95,7 +95,9 @@ def _rows_in_lanes(
     nodes = [n for f in nest.folds for n in f.nodes]
     variables = (r.variable, along.variable)
     steps = [steps_along(x.index, buffer_of(x).strides, variables) for x in loads(nodes)]
-    if has_runtimes(nodes) or not any(s[1] == 1 for s in steps) or any(s not in ((along.extent, 1), (0, 0)) for s in steps):
+    if moves_runtimes(nodes, variables) or not any(s[1] == 1 for s in steps):
+        return [nest]
+    if any(s not in ((along.extent, 1), (0, 0)) for s in steps):
         return [nest]
     if any(isinstance(n, Choose) for n in all_nodes(nodes)):
         return [nest]

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.loops.domains.conditions import translated
-from tiling.loops.element_ir import Load, Renamer, has_runtimes, loads
+from tiling.loops.element_ir import Load, Renamer, all_nodes, loads, moves_runtimes, runtimes_of
 from tiling.loops.ir import Buffer, Contract, Loop, LoopKind, Nest, Schedule, Sequential, Skip, Step
 
 __all__ = ["Skipping", "join_steps", "merge_nests", "merged", "one_skip"]
@@ -108,7 +108,10 @@ def _merge_two(
     read = loads(second.roots)
     if any(x.value in folded or (x.value in stored and renamer.index(x.index) != stored[x.value].index) for x in read):
         return None
-    if has_runtimes(second.roots) or _overtakes(second, first, renamer, buffer_of):
+    fixed = [r.node for n in all_nodes(second.roots) for r in runtimes_of(n)]
+    if moves_runtimes(second.roots, renaming) or any(x.value in stored for x in loads(fixed)):
+        return None
+    if _overtakes(second, first, renamer, buffer_of):
         return None
     moved = second.rewritten(renamer, ())
     loops = tuple(

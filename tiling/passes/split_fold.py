@@ -92,7 +92,7 @@ def _along(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load], Buffe
         if result_bytes > most or elements < LEAST_ELEMS:
             return None
         # Rows enough to share, each reduced along memory: nothing to gain.
-        if results >= PIECES and nest.loops[-1].kind is LoopKind.REDUCTION and not _strided(reductions, f):
+        if results >= PIECES and nest.loops[-1].kind is LoopKind.REDUCTION and not _strided(nest, reductions, f):
             return None
     if not reductions or any(x.kind is LoopKind.SCAN for x in nest.loops):
         return None
@@ -126,8 +126,8 @@ def _across_rows(nest: Nest, reductions: list[Loop], buffer_of: Callable[[Load],
     return r if whole and steps is not None and steps[1][0] == 1 and steps[1][1] == inner.extent else None
 
 
-def _strided(reductions: list[Loop], f: FoldStep) -> bool:
+def _strided(nest: Nest, reductions: list[Loop], f: FoldStep) -> bool:
     """True when the reduction walks across rows of what it reads: the last index is a parallel loop's."""
-    reduction = {x.variable for x in reductions}
-    found = [x for x in loads(f.nodes) if x.index]
+    reduction, moving = {x.variable for x in reductions}, {x.variable for x in nest.loops}
+    found = [x for x in loads(f.nodes) if any(not moving.isdisjoint(e.variables) for e in x.index)]  # others read one place
     return bool(found) and all(not any(v in reduction for v in x.index[-1].variables) for x in found)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from indexing.expr import Interval, Var
 from tiling.loops.affine import address, linear
-from tiling.loops.element_ir import Load, Node, has_runtimes, rebuild, unconditional_loads
+from tiling.loops.element_ir import Load, Node, moves_runtimes, rebuild, unconditional_loads
 from tiling.loops.ir import Buffer, Loop, Nest, Schedule, Scope, Step, Store, Turn
 from tiling.loops.names import Names
 from tiling.loops.staging import Layout, row_major, stage_into, turn_of
@@ -29,14 +29,16 @@ def across(
     A tile that is turned has no third side (`in_tile`); without that, what would be turned in smaller tiles.
     """
     roots = nest.each
-    if len(nest.loops) < 2 or has_runtimes(roots) or not all(x.extent for x in nest.loops):  # a loop of nothing reads nothing
+    if len(nest.loops) < 2 or not all(x.extent for x in nest.loops):  # a loop of nothing reads nothing
+        return []
+    if moves_runtimes(roots, [x.variable for x in nest.loops]):
         return []
     inner = order_loops(nest, buffer_of).loops[-1]
     found = []
     for load in unconditional_loads(roots):
         buffer = buffer_of(load)
         at = linear(address(buffer, load.index, ranges), [x.variable for x in nest.loops])
-        if at is None or buffer.scope is Scope.THREAD:
+        if at is None or buffer.scope is Scope.THREAD or load.runtimes:
             continue
         steps = dict(zip(nest.loops, at[1], strict=True))
         rows = [x for x in nest.loops if steps[x] == 1 and x is not inner]

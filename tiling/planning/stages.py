@@ -6,7 +6,7 @@ A value is a stage when
   - a contraction reads it, and computing it takes arithmetic on another stage (then it is that stage's epilogue), or it lies at
     places known only at run time and each element takes part in several products (the micro-kernel reads fixed places);
   - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains), or
-    it takes more bytes to read its inputs again than to read it;
+    it takes more bytes to read its inputs again than to read it, or each reader would choose among many parts side by side;
   - it is expensive, and is looked up more often than it has elements, or repeated along other dimensions while the innermost
     loop walks through it (angles of positions, for each head), so that it cannot be moved out of the loops;
   - what is computed in place for one element would be more than `tiling.planning.sizes.MOST_NODES` operations.
@@ -40,6 +40,7 @@ WORTH_REPEATS = 4  # times that an expensive value is repeated,
 WORTH_SAVING = 1 << 19  # and the additions' worth of time that it takes then
 LEAST_WINDOWS = 4
 FAR_LARGER = 256  # times: an operand beside which another one is nothing
+MANY_PARTS = 8  # side by side: who reads them chooses among them for each element
 _CONCATENATE = "stablehlo.concatenate"
 WORTH_STORING_USES = 8  # products that an operand's element at a place known at run time takes part in
 
@@ -123,6 +124,7 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
             again = len(users[r]) > 1 and isinstance(op.definition.semantics, Elementwise)
             more_bytes = sum(sources[r].values()) > 1.5 * _bytes(r) and _bytes(r) >= WORTH_STORING_BYTES
             cut = again and (weight[r] >= EXPENSIVE or more_bytes)
+            cut = cut or (len(users[r]) > 1 and _bytes(r) >= WORTH_STORING_BYTES and _parts(op) >= MANY_PARTS)
         if cut:
             stages.append(Stage(op, op.results, declined[op]))
         if (low := _repeats(op)) is not None:
@@ -211,6 +213,13 @@ def _is_computed_in_parts(v: Value, weight: Mapping[Value, float]) -> bool:
     """Whether a value is more than two parts side by side that take arithmetic: a loop over all parts reads what they share once
     (`tiling.passes.unrolling.unroll_choices`), a product's operand is packed part by part."""
     return v.op is not None and v.op.name == _CONCATENATE and len(v.op.operands) > 2 and weight.get(v, 0.0) >= 1
+
+
+def _parts(op: Op) -> int:
+    """How many parts lie side by side in what an op gives, with those that they have themselves."""
+    if op.name != _CONCATENATE:
+        return 1
+    return sum(1 if below.op is None else _parts(below.op) for below in map(below_moves, op.operands) if _bytes(below))
 
 
 def _repeats(op: Op) -> Value | None:

@@ -63,3 +63,29 @@ def test_both_agree_with_the_evaluator(shape: tuple[int, ...], axes: tuple[int, 
     (found,) = codegen.compile(tiling.plan(module, machine=MACHINE))(x)
     (expected,) = interp.evaluate(module, x)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("at_runtime", [False, True])
+def test_rows_of_what_is_made_are_shared_among_threads(at_runtime: bool) -> None:
+    """Sampling made each element of a row from a key alone: that was taken for a walk across rows, and folded in pieces."""
+    n, m = 2048, 1000
+    key = "%one = stablehlo.dynamic_slice %k, %i, sizes = [1] : (tensor<5xf32>, tensor<i32>) -> tensor<1xf32>"
+    known = "%one = stablehlo.slice %k [2:3] : (tensor<5xf32>) -> tensor<1xf32>"
+    module = hlo.parse(f"""func.func @main(%k: tensor<5xf32>, %i: tensor<i32>) -> tensor<{n}xf32> {{
+  {key if at_runtime else known}
+  %scalar = stablehlo.reshape %one : (tensor<1xf32>) -> tensor<f32>
+  %all = stablehlo.broadcast_in_dim %scalar, dims = [] : (tensor<f32>) -> tensor<{n}x{m}xf32>
+  %p = stablehlo.iota dim = 0 : tensor<{n}x{m}xf32>
+  %q = stablehlo.iota dim = 1 : tensor<{n}x{m}xf32>
+  %a = stablehlo.multiply %p, %q : tensor<{n}x{m}xf32>
+  %b = stablehlo.multiply %a, %all : tensor<{n}x{m}xf32>
+  %x = stablehlo.sine %b : tensor<{n}x{m}xf32>
+  %z = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %r = stablehlo.reduce(%x init: %z) applies stablehlo.maximum across dimensions = [1]
+       : (tensor<{n}x{m}xf32>, tensor<f32>) -> tensor<{n}xf32>
+  return %r : tensor<{n}xf32> }}""")
+    found = scheduled(module)
+    assert len(found.phases) == 1 and found.main.tasks >= MACHINE.cores
+    given = np.linspace(0.01, 0.05, 5, dtype=np.float32), np.int32(3)
+    (made,) = codegen.compile(tiling.plan(module, machine=MACHINE, supports=codegen.supports))(*given)
+    np.testing.assert_allclose(made, interp.evaluate(module, *given)[0], atol=1e-5)

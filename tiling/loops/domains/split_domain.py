@@ -279,7 +279,7 @@ class Rewriting:
         return replace(x, lower=lower, upper=upper)
 
     def _load(self, load: Load) -> Node:
-        return Load(load.value, self.index(load.index), load.buffer) if self.part.at else load
+        return Load(load.value, self.index(load.index), load.buffer, load.runtimes) if self.part.at else load
 
     def decide(self, c: Condition) -> Condition | bool:
         """What is known of a condition in the part's own variables."""

@@ -15,7 +15,7 @@ from hlo.access import Condition
 from indexing.expr import Const, Interval, Var, simplify, substitute
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, points_of
-from tiling.loops.element_ir import Choose, Load, Node, Test, all_nodes, has_runtimes, node_variables
+from tiling.loops.element_ir import Choose, Load, Node, Test, all_nodes, moves_runtimes, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.passes.share_equal_nodes import share_equal_nodes
 
@@ -30,7 +30,8 @@ def unroll_choices(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
     """The nest without an outer loop whose iterations have computations of their own that share much; else the nest itself."""
     if nest.folds or nest.order_is_fixed or nest.skip is not None or not nest.stores or len(nest.loops) < 2:
         return nest
-    if any(x.kind is not LoopKind.PARALLEL for x in nest.loops) or has_runtimes([s.node for s in nest.stores]):
+    moving = [x.variable for x in nest.loops]
+    if any(x.kind is not LoopKind.PARALLEL for x in nest.loops) or moves_runtimes([s.node for s in nest.stores], moving):
         return nest
     asked = [c for n in all_nodes(nest.each) if isinstance(n, Choose | Test) for c in n.conditions]
     conditions = list(dict.fromkeys(asked))
