@@ -1,8 +1,8 @@
 """LAPACK called from native code: a custom call of XLA's as a step of the launcher, without the interpreter.
 
 Whoever gives the custom calls' functions says where the routines are (`hlo.foreign.with_routines`). A step is a function of its
-own for an op's sizes: each matrix of a batch is turned to columns in scratch, the routine is called on it, and what it made is
-turned back. What is no real matrix, or is empty, is left to Python's way.
+own for an op's sizes: each matrix of a batch, a task, is turned to columns in scratch, the routine is called on it, and what it
+made is turned back. What is no real matrix, or is empty, is left to Python's way.
 
     lapack_ssyevd_ffi(a) -> vectors, values, info        ssyevd(jobz, uplo, n, a, lda, w, work, lwork, iwork, liwork, info)
 
@@ -37,6 +37,8 @@ _OTHER_NAMES = {"Qr": "geqrf", "ProductOfElementaryHouseholderReflectors": "orgq
 _OPS = {"stablehlo.triangular_solve": "trsm", "stablehlo.cholesky": "potrf"}
 _PREFIXES = {"float32": "s", "float64": "d"}
 _LINE = 64
+_MOST_ELEMS = 1 << 14  # of a matrix of a batch that is shared among threads
+_CALL_SECONDS, _STEPS_A_SECOND, _CHUNK_SECONDS = 1e-6, 1e9, 2e-5  # LAPACK's, roughly: eight steps an element and more
 _LONG_ELEMS = 1 << 16  # of a matrix: a call on a larger one takes milliseconds, and signals are looked for after it
 
 # to[j, i] = from[i, j]: rows of one side are the columns of the other
@@ -225,16 +227,30 @@ class _Writer:
         """Result `k`, one number a matrix: whether the routine failed."""
         self.vector(self.result(k), 0)
 
-    def matrix(self, rows: int, columns: int, *, given: int | None = 0, made: int) -> None:
+    def matrix(self, rows: int, columns: int, *, given: int | None = 0, made: int | None = None) -> None:
         """A matrix by columns in scratch and its leading dimension: turned from buffer `given` before, to result `made` after."""
         place = self.room(rows * columns * self.item)
         if given is not None:
             at = self._at(given, 2, self.lines)
             self.lines.append(f"call void @turned(ptr {place}, ptr {at}, i64 {rows}, i64 {columns})")
-        at = self._at(self.result(made), 2, self.after)
-        self.after.append(f"call void @turned(ptr {at}, ptr {place}, i64 {columns}, i64 {rows})")
+        if made is not None:
+            at = self._at(self.result(made), 2, self.after)
+            self.after.append(f"call void @turned(ptr {at}, ptr {place}, i64 {columns}, i64 {rows})")
         self.passed(place)
         self.numbers(rows)
+
+    def zeros(self, made: int) -> None:
+        """Result `made`, of zeros, which the routine leaves alone."""
+        k = self.result(made)
+        at = self._at(k, 2, self.lines)
+        size = prod(self.types[k].static_shape[-2:]) * self.item
+        self.lines.append(f"call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {size}, i1 false)")
+        self.passed(at)
+
+    def kept(self, made: int) -> None:
+        """Result `made`: the first operand, as it was."""
+        k = self.result(made)
+        self._copy(self._at(k, 2, self.lines), self._at(0, 2, self.lines), k, self.lines)
 
     def copied(self, given: int) -> str:
         """Buffer `given`, a matrix as it lies, in scratch, and the length of its rows; the name of its address there.
@@ -294,11 +310,11 @@ class _Writer:
         return "\n".join(
             [
                 'target triple = "TRIPLE"', f"declare void @{self.symbol}({', '.join(['ptr'] * len(self.arguments))})",
-                "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+                "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
                 *self.globals, _TURNED.replace("ELEMENT", element),
                 _FACTOR.replace("ELEMENT", element).replace("NAN", str(self._bits(np.nan))), _ORDER,
                 "define void @SYMBOL(i64 %begin, i64 %end, ptr %table, ptr %scratch) {", "entry:", "  br label %head", "head:",
-                "  %b = phi i64 [ 0, %entry ], [ %b_next, %body ]", f"  %more = icmp slt i64 %b, {self.batch}",
+                "  %b = phi i64 [ %begin, %entry ], [ %b_next, %body ]", "  %more = icmp slt i64 %b, %end",
                 "  br i1 %more, label %body, label %done", "body:", f"  {body}", "  %b_next = add i64 %b, 1",
                 "  br label %head", "done:", "  ret void", "}", "",
             ]
@@ -320,12 +336,20 @@ def _syevd(w: _Writer) -> None:
 
 def _gesdd(w: _Writer) -> None:
     m, n = w.rows, w.columns
-    left, right = (w.types[w.result(k)].static_shape[-2:] for k in (2, 3))
     w.numbers(w.options["mode"], m, n)
-    w.matrix(m, n, made=0)
-    w.vector(w.result(1))
-    w.matrix(m, left[1], given=None, made=2)
-    w.matrix(right[0], n, given=None, made=3)
+    if w.options["mode"] == ord("N"):  # no vectors are made, and the matrix is what it was
+        w.matrix(m, n)
+        w.vector(w.result(1))
+        for k in (2, 3):
+            w.zeros(k)
+            w.numbers(max(m, n))
+        w.kept(0)
+    else:
+        left, right = (w.types[w.result(k)].static_shape[-2:] for k in (2, 3))
+        w.matrix(m, n, made=0)
+        w.vector(w.result(1))
+        w.matrix(m, left[1], given=None, made=2)
+        w.matrix(right[0], n, given=None, made=3)
     w.best_work((ctypes.c_int * 16)(), (ctypes.c_int * 1)())
     w.room_for(8 * min(m, n) * 4)
     w.info(4)
@@ -449,8 +473,6 @@ def lapack_step(
         write = _lu
     if not needed <= set(options):
         return Declined("it does not say which matrix is meant")
-    if name == "gesdd" and options["mode"] == ord("N"):
-        return Declined("without vectors LAPACK makes dummies of another shape")
     is_call = op.name == "stablehlo.custom_call"
     known = function if is_call else (custom_calls or {}).get(f"lapack_{prefix}{name}_ffi", function)
     address = native_routine(known, prefix + name)
@@ -464,4 +486,12 @@ def lapack_step(
     pattern = text.replace("SYMBOL", symbol).replace("{", "{{").replace("}", "}}").replace("TRIPLE", "{triple}")
     entry, code = native_function(pattern, symbol)
     is_long = prod(op.operands[0].shape) > _LONG_ELEMS
-    return launch.Library(tuple(buffers), entry, code, writer.scratch_bytes, is_long)
+    return launch.Library(tuple(buffers), entry, code, writer.scratch_bytes, is_long, writer.batch, _chunk(writer))
+
+
+def _chunk(w: _Writer) -> int:
+    """How many matrices of a batch a thread takes at a time: some microseconds' worth, or all where LAPACK has threads itself."""
+    seconds = _CALL_SECONDS + w.rows * w.columns * min(w.rows, w.columns) / _STEPS_A_SECOND
+    if w.rows * w.columns > _MOST_ELEMS:
+        return max(1, w.batch)
+    return max(1, min(w.batch, int(_CHUNK_SECONDS / seconds)))

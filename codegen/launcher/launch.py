@@ -103,13 +103,15 @@ class Host:
 
 @dataclass(frozen=True)
 class Library:
-    """Call a library's function in native code: at ``entry`` as a kernel is, of one task; ``code`` keeps it."""
+    """Call a library's function in native code: at ``entry`` as a kernel is, ``chunk`` tasks at a time; ``code`` keeps it."""
 
     buffers: tuple[int, ...]
     entry: int
     code: Any
     scratch_bytes: int = 0
     is_long: bool = False
+    tasks: int = 1
+    chunk: int = 1
 
 
 class Watch(Protocol):
@@ -165,7 +167,7 @@ class Plan:
         # a line more than asked for keeps two threads' scratch out of one cache line
         most = max((s.scratch_bytes for s in self.steps if isinstance(s, (Step, Library))), default=0)
         self.scratch_stride = -(-most // 64) * 64 + 64 if most else 0
-        self.parallel = any(s.tasks > s.chunk for s in self.steps if isinstance(s, Step))
+        self.parallel = any(s.tasks > s.chunk for s in self.steps if isinstance(s, (Step, Library)))
         # Here, not in the first run: that may be a signal's handler's, in the middle of an import of what compiles.
         native_threads.prepare(with_workers=self.parallel)
         # append and pop of a deque are atomic: two runs never share a frame
@@ -188,7 +190,7 @@ class Plan:
             row[words.ENTRY], row[words.TASKS], row[words.CHUNK] = step.kernel.entry, step.tasks, step.chunk
             row[words.LONG] = int(step.is_long)
         elif isinstance(step, Library):
-            row[words.ENTRY], row[words.TASKS], row[words.CHUNK] = step.entry, 1, 1
+            row[words.ENTRY], row[words.TASKS], row[words.CHUNK] = step.entry, step.tasks, step.chunk
             row[words.LONG] = int(step.is_long)
         elif isinstance(step, Copy):
             row[words.FIRST] = step.size_bytes

@@ -16,7 +16,7 @@ from tilewright.jax.lapack import CUSTOM_CALLS
 VECTORS = "{mhlo.backend_config = {mode = 86 : ui8, uplo = 76 : ui8}}"
 UPPER = "{mhlo.backend_config = {mode = 86 : ui8, uplo = 85 : ui8}}"
 ALONE = "{mhlo.backend_config = {mode = 78 : ui8, uplo = 76 : ui8}}"
-THIN, FULL = "{mhlo.backend_config = {mode = 83 : ui8}}", "{mhlo.backend_config = {mode = 65 : ui8}}"
+THIN, FULL, NONE = (f"{{mhlo.backend_config = {{mode = {ord(mode)} : ui8}}}}" for mode in "SAN")
 
 
 def steps(executable: codegen.Executable) -> list[type]:
@@ -38,6 +38,9 @@ CASES = {
     "thin": case("lapack_sgesdd_ffi", THIN, [numbers(2, 9, 5, dtype=F)],
                  [((2, 9, 5),), ((2, 5),), ((2, 9, 5),), ((2, 5, 5),), ((2,), "i32")]),
     "full": case("lapack_dgesdd_ffi", FULL, [numbers(4, 7)], [((4, 7),), ((4,),), ((4, 4),), ((7, 7),), ((), "i32")]),
+    "values, tall": case("lapack_sgesdd_ffi", NONE, [numbers(3, 9, 5, dtype=F)],
+                         [((3, 9, 5),), ((3, 5),), ((3, 9, 9),), ((3, 5, 5),), ((3,), "i32")]),
+    "values, wide": case("lapack_dgesdd_ffi", NONE, [numbers(4, 7)], [((4, 7),), ((4,),), ((4, 4),), ((7, 7),), ((), "i32")]),
     "Cholesky": case("lapack_dpotrf_ffi", VECTORS, [positive(70, 70)], [((70, 70),), ((), "i32")]),
     "LU": case("lapack_sgetrf_ffi", "", [numbers(2, 80, 70, dtype=F)], [((2, 80, 70),), ((2, 70), "i32"), ((2,), "i32")]),
     "QR": case("Qr", "", [numbers(2, 90, 70)], [((2, 90, 70),), ((2, 70),)]),
@@ -57,6 +60,28 @@ def test_the_same_as_through_python(name: str) -> None:
     first = 1 if name in ("eigenvalues alone", "thin", "full") else 0  # what LAPACK leaves of its input is nobody's
     for found, there in list(zip(executable(*arrays), expected, strict=True))[first:]:
         close(found, np.asarray(there))
+
+
+@pytest.mark.parametrize("name", ["thin", "values", "symmetric", "large"])
+def test_matrices_of_a_batch_are_shared_among_threads(name: str) -> None:
+    """500 singular values of 6 x 6 took four times XLA's time: matrix by matrix in Python, and one thread alone for the rest."""
+    b, n = (500, 6) if name != "large" else (3, 200)
+    x = numbers(b, n, n, dtype=F)
+    square, vectors = ((b, n, n),), [((b, n, n),), ((b, n, n),)]
+    is_symmetric = name in ("symmetric", "large")
+    if is_symmetric:
+        text, arrays = case("lapack_ssyevd_ffi", VECTORS, [x], [square, ((b, n),), ((b,), "i32")])
+    else:
+        results = [square, ((b, n),), *vectors, ((b,), "i32")]
+        text, arrays = case("lapack_sgesdd_ffi", THIN if name == "thin" else NONE, [x], results)
+    alone, shared = (codegen.compile(hlo.parse(text), threads=t, custom_calls=CUSTOM_CALLS) for t in (1, 2))
+    (step,) = [s for s in shared._launch.steps if isinstance(s, launch.Library)]
+    assert step.tasks == b and shared._launch.parallel == (name != "large")  # LAPACK has threads for large matrices
+    assert name == "large" or step.chunk * 8 <= b
+    for found, there in zip(shared(*arrays)[1:], alone(*arrays)[1:], strict=True):
+        np.testing.assert_array_equal(found, there)
+    there = np.linalg.eigvalsh(x) if is_symmetric else np.linalg.svd(x, compute_uv=False)
+    np.testing.assert_allclose(shared(*arrays)[1], there, atol=2e-4 if n < 100 else 2e-2)
 
 
 def test_what_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
