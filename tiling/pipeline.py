@@ -40,6 +40,7 @@ from tiling.passes.split_innermost import cut_at_masks, split_innermost
 from tiling.passes.tighten_bounds import tighten
 from tiling.passes.turn_short_rows import turn_short_rows
 from tiling.passes.turn_tiles import turned
+from tiling.passes.unflatten_loops import unflatten_loops
 from tiling.passes.unrolling.split_residues import take_turns
 from tiling.passes.unrolling.unroll_choices import unroll_choices
 from tiling.passes.unrolling.write_out_sums import write_out_sums
@@ -232,6 +233,10 @@ PIPELINE = (
     Pass(
         "write_out_sums", LOOPS, LOOPS, _rows_apart(lambda n, a: [write_out_sums(n, a.ranges, a.buffer_of)]), True,
         "sums of few products and folds of few steps have no loop; before loops are ordered, which looks at what is left",
+    ),
+    Pass(
+        "unflatten_loops", LOOPS, LOOPS, _rows_apart(lambda n, a: [unflatten_loops(n, a.buffer_of, a.ranges)]), True,
+        "a loop over the elements of rows is one over rows and one over what each has; before loops are put in order",
     ),
     Pass(
         "order_loops", LOOPS, LOOPS, _rows_apart(lambda n, a: [order_loops(n, a.buffer_of)]), True,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from indexing.caches import Memo
-from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Var, interval, maximum, minimum, simplify
+from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Mod, Var, interval, maximum, minimum, simplify
 from tiling.loops.element_ir import Load, Node, all_nodes, own_expressions
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
-__all__ = ["address", "expressions_below", "linear", "never_empty", "reads_long_runs", "rows_of_results", "run_and_jump",
-           "step_along", "steps_along", "when"]  # fmt: skip
+__all__ = ["address", "divisions", "expressions_below", "linear", "never_empty", "reads_long_runs", "rows_of_results",
+           "run_and_jump", "step_along", "steps_along", "when"]  # fmt: skip
 
 LONG_RUN_BYTES = 1 << 17
 _STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
@@ -78,6 +78,20 @@ def steps_along(
     key = (index, strides, variables, flat)
     known = _STEPS.get(key)
     return known if known is not None else _STEPS.keep(key, tuple([step_along(index, strides, v, flat) for v in variables]))
+
+
+def divisions(e: Expr) -> list[FloorDiv | Mod]:
+    """The quotients and rests in an expression."""
+    found: list[FloorDiv | Mod] = []
+    todo = [e]
+    while todo:
+        x = todo.pop()
+        if isinstance(x, (FloorDiv, Mod)):
+            found.append(x)
+            todo.append(x.numerator)
+        elif not isinstance(x, (Var, Const)):
+            todo.extend(atom for atom, _ in x.terms if atom is not x)
+    return found
 
 
 def linear(e: Expr, wanted: Sequence[Var]) -> _Parts | None:

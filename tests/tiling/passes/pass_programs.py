@@ -287,6 +287,14 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     ),
     "write_out_sums": file("depthwise_separable"),
     "order_loops": text("%x: tensor<96x64xf32>", "tensor<64xf32>", COLUMNS),
+    "unflatten_loops": text(
+        "%x: tensor<5x40xf32>, %y: tensor<5xf32>", "tensor<200xf32>",
+        """  %l = stablehlo.log %y : tensor<5xf32>
+  %b = stablehlo.broadcast_in_dim %l, dims = [0] : (tensor<5xf32>) -> tensor<5x40xf32>
+  %s = stablehlo.add %x, %b : tensor<5x40xf32>
+  %r = stablehlo.reshape %s : (tensor<5x40xf32>) -> tensor<200xf32>
+  return %r : tensor<200xf32>""",
+    ),
     "collapse_loops": file("group_norm"),
     "take_turns": text("%x: tensor<64x1xf32>, %y: tensor<64x1xf32>", "tensor<64x2xf32>", INTERLEAVED),
     "results_together": text("%x: tensor<640x24x5xf32>", "tensor<640x5xf32>", MIDDLE),

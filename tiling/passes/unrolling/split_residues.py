@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import lcm
 
-from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var
-from tiling.loops.affine import expressions_below, step_along
+from indexing.expr import Const, Expr, Interval, Var
+from tiling.loops.affine import divisions, expressions_below, step_along
 from tiling.loops.domains.split_domain import Part, Rewriting, points_of, residue_class, split_whole_groups
 from tiling.loops.element_ir import Load, Node, all_nodes, has_runtimes, node_variables
 from tiling.loops.ir import Buffer, LoopKind, Nest
@@ -59,24 +59,11 @@ def _turns(expressions: list[Expr], variable: Var) -> int:
     found = {
         atom.divisor
         for e in expressions
-        for atom in _divisions(e)
+        for atom in divisions(e)
         if variable in atom.numerator.variables and isinstance(atom.divisor, int) and atom.divisor <= MOST_TURNS
     }
     common = lcm(*found) if found else 1
     return common if common <= MOST_TURNS else max(found)
-
-
-def _divisions(e: Expr) -> list[FloorDiv | Mod]:
-    found: list[FloorDiv | Mod] = []
-    todo = [e]
-    while todo:
-        x = todo.pop()
-        if isinstance(x, (FloorDiv, Mod)):
-            found.append(x)
-            todo.append(x.numerator)
-        elif not isinstance(x, (Var, Const)):
-            todo.extend(atom for atom, _ in x.terms if atom is not x)
-    return found
 
 
 def _written_out(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:

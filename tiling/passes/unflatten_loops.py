@@ -1,0 +1,78 @@
+"""Loops over the elements of rows, as a reshape makes them, become loops over rows and over what each has.
+
+    for c in [0, m n - 1]: f(x[c floordiv n, c mod n], y[c floordiv n])
+    for a in [0, m - 1]: for b in [0, n - 1]: f(x[a, b], y[a])           what depends on a row alone is computed once for it
+
+The opposite of `collapse_loops`, which makes one loop of both again where nothing is a row's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from indexing.expr import Expr, Interval, Var
+from tiling.loops.affine import address, divisions, expressions_below, linear
+from tiling.loops.element_ir import Load, Renamer, all_nodes, moves_runtimes, own_expressions
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.loops.variables import counted
+
+__all__ = ["unflatten_loops"]
+
+LEAST_ROW = 16  # elements: a vector's
+MOST_LEVELS = 3  # of rows of rows
+
+
+def unflatten_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
+    """The nest with parallel loops over the elements of rows made two, wherever a row's elements then lie at even distances."""
+    if nest.order_is_fixed or nest.skip is not None or nest.segments:
+        return nest
+    for _ in range(MOST_LEVELS):
+        made = next((x for loop in nest.loops if (x := _unflattened(nest, loop, buffer_of, ranges)) is not None), None)
+        if made is None:
+            break
+        nest = made
+    return nest
+
+
+def _unflattened(
+    nest: Nest, loop: Loop, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]
+) -> Nest | None:
+    """The nest with one loop made two; None where no more places than before are linear in the inner one."""
+    row = _row(nest, loop)
+    if row is None or moves_runtimes(nest.each, [loop.variable]):
+        return None
+    name = loop.variable.name
+    over, along = counted(f"{name}_row", loop.extent // row, ranges), counted(f"{name}_in_row", row, ranges)
+    rename = Renamer({loop.variable: over.variable * row + along.variable}, ranges, {})
+    k = nest.loops.index(loop)
+    made = nest.rewritten(rename, (*nest.loops[:k], over, along, *nest.loops[k + 1 :]))
+    before = _curved(nest, loop.variable, buffer_of, ranges)
+    return made if _curved(made, along.variable, buffer_of, ranges) < before else None
+
+
+def _row(nest: Nest, loop: Loop) -> int | None:
+    """How many elements a row has: the number that divides all by which elements' numbers are divided; None if there is none."""
+    if loop.kind is not LoopKind.PARALLEL or not loop.is_whole or loop.together != 1:
+        return None
+    if any(loop.variable in e.variables for x in nest.loops for e in (x.lower, x.upper)):
+        return None
+    read = [e for n in all_nodes(nest.each) for e in own_expressions(n)]
+    found = {d.divisor for e in read for d in divisions(e) if _steps(d.numerator, loop.variable)}
+    numbers = [d for d in found if isinstance(d, int)]
+    row = min(numbers, default=0)
+    if len(numbers) < len(found) or row < LEAST_ROW or loop.extent % row or loop.extent == row or any(d % row for d in numbers):
+        return None
+    return row
+
+
+def _steps(e: Expr, v: Var) -> bool:
+    """Whether an expression is linear in a variable, and has it."""
+    parts = linear(e, [v])
+    return parts is not None and parts[1] != (0,)
+
+
+def _curved(nest: Nest, v: Var, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> int:
+    """How many addresses, conditions and indices are not linear in a variable."""
+    written = [*((s.buffer, s.index) for s in nest.stores), *((b, f.index) for f in nest.folds for b in f.buffers)]
+    places = [*(address(b, index, ranges) for b, index in written), *expressions_below(nest.roots, buffer_of, ranges)]
+    return sum(linear(e, [v]) is None for e in places)
