@@ -375,7 +375,8 @@ class Front:
             for value in (*args, *kwargs.values()) if kwargs else args:
                 if type(value) is not array:
                     return here(*args, **kwargs)
-                value.block_until_ready()
+                if not value.is_ready():  # which most are, and to ask takes less than to wait
+                    value.block_until_ready()
             try:
                 results = native(*args, **kwargs)
             except failed:
