@@ -103,12 +103,16 @@ def test_llvm_keeps_nothing_of_a_kernel(is_brief: bool) -> None:
     def build(k: int) -> None:
         native.build(source, "<kernel>", signature, f"kernel_{k}", default_target())
 
+    def grown(first: int) -> float:
+        before = used()
+        for k in range(first, first + 12):
+            build(k)
+        return (used() - before) / 12
+
     for k in range(3):
         build(k)
-    before = used()
-    for k in range(3, 15):
-        build(k)
-    assert (used() - before) / 12 < 8192
+    # What stays for each kernel does so in each round; what another thread of this process takes meanwhile does not.
+    assert min(grown(first) for first in (3, 15, 27)) < 8192
 
 
 def test_builders_of_passes_are_renewed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
