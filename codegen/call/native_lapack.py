@@ -38,6 +38,7 @@ _OPS = {"stablehlo.triangular_solve": "trsm", "stablehlo.cholesky": "potrf"}
 _PREFIXES = {"float32": "s", "float64": "d"}
 _LINE = 64
 _MOST_ELEMS = 1 << 14  # of a matrix of a batch that is shared among threads
+_LEAST_ELEMS = 1 << 12  # from which on LAPACK takes threads of its own
 _CALL_SECONDS, _STEPS_A_SECOND, _CHUNK_SECONDS = 1e-6, 1e9, 2e-5  # LAPACK's, roughly: eight steps an element and more
 _LONG_ELEMS = 1 << 16  # of a matrix: a call on a larger one takes milliseconds, and signals are looked for after it
 
@@ -486,7 +487,8 @@ def lapack_step(
     pattern = text.replace("SYMBOL", symbol).replace("{", "{{").replace("}", "}}").replace("TRIPLE", "{triple}")
     entry, code = native_function(pattern, symbol)
     is_long = prod(op.operands[0].shape) > _LONG_ELEMS
-    return launch.Library(tuple(buffers), entry, code, writer.scratch_bytes, is_long, writer.batch, _chunk(writer))
+    has_threads = writer.rows * writer.columns >= _LEAST_ELEMS
+    return launch.Library(tuple(buffers), entry, code, writer.scratch_bytes, is_long, writer.batch, _chunk(writer), has_threads)
 
 
 def _chunk(w: _Writer) -> int:

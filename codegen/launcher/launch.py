@@ -103,7 +103,10 @@ class Host:
 
 @dataclass(frozen=True)
 class Library:
-    """Call a library's function in native code: at ``entry`` as a kernel is, ``chunk`` tasks at a time; ``code`` keeps it."""
+    """Call a library's function in native code: at ``entry`` as a kernel is, ``chunk`` tasks at a time; ``code`` keeps it.
+
+    While one that ``has_threads`` runs, the launcher's own sleep.
+    """
 
     buffers: tuple[int, ...]
     entry: int
@@ -112,6 +115,7 @@ class Library:
     is_long: bool = False
     tasks: int = 1
     chunk: int = 1
+    has_threads: bool = False
 
 
 class Watch(Protocol):
@@ -191,6 +195,7 @@ class Plan:
             row[words.LONG] = int(step.is_long)
         elif isinstance(step, Library):
             row[words.ENTRY], row[words.TASKS], row[words.CHUNK] = step.entry, step.tasks, step.chunk
+            row[words.FIRST] = int(step.has_threads)
             row[words.LONG] = int(step.is_long)
         elif isinstance(step, Copy):
             row[words.FIRST] = step.size_bytes

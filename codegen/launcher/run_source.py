@@ -152,7 +152,12 @@ def kernel(begin, end):
             if threads == 1 or tasks <= chunk:
                 if traced != 0:
                     started = clock_ns()
+                if owns and step[{words.FIRST}] != 0:
+                    # the routine has threads itself, for which a worker that spins would leave no core
+                    words(run[{words.POOL}])[{words.SPIN}] = 0
                 call_entry(step[{words.ENTRY}], 0, tasks, step[{words.TABLE}], scratch)
+                if owns and step[{words.FIRST}] != 0:
+                    words(run[{words.POOL}])[{words.SPIN}] = words(run[{words.POOL}])[{words.WITHIN}]
                 if traced != 0:
                     taken = atomic_add(words(traced), 0, 1)
                     if taken < words(traced)[1]:

@@ -39,7 +39,7 @@ from tiling.passes.rfactor import Factored, monoids_of_parts, part_buffers, rfac
 __all__ = ["lane_folds"]
 
 MOST_LANES = 128
-LEAST_LANES = 32
+LEAST_LANES, FEW_LANES = 32, 16  # the latter of rows that have not four steps for each lane else
 LEAST_STEPS = 4  # in each lane
 MOST_SCRATCH_BYTES = 1 << 16
 SHORT_ROW = 16  # elements: a vector's
@@ -67,8 +67,9 @@ def _in_lanes(
     if len(reductions) != 1 or ordered.loops[-1] is not reductions[0] or nest.skip is not None or nest.order_is_fixed:
         return [nest]
     (r,) = reductions
-    lanes = min(MOST_LANES, r.extent // LEAST_STEPS // LEAST_LANES * LEAST_LANES)
-    if r.kind is not LoopKind.REDUCTION or lanes < LEAST_LANES or not r.is_whole:
+    most = r.extent // LEAST_STEPS
+    lanes = min(MOST_LANES, most // LEAST_LANES * LEAST_LANES) or most // FEW_LANES * FEW_LANES
+    if r.kind is not LoopKind.REDUCTION or not lanes or not r.is_whole:
         return [nest]
     rest: list[FoldStep] = []
     steps: list[Nest] = []
@@ -116,9 +117,10 @@ def _lane_nests(
 ) -> list[Nest] | None:
     around = [x for x in nest.loops if x is not r]
     each = prod(x.extent for x in around) * sum(b.element.itemsize_bytes for b in f.buffers)
-    lanes = min(lanes, MOST_SCRATCH_BYTES // each // LEAST_LANES * LEAST_LANES)
+    step = LEAST_LANES if lanes >= LEAST_LANES else FEW_LANES
+    lanes = min(lanes, MOST_SCRATCH_BYTES // each // step * step)
     monoids = monoids_of_parts([f], (r,), ranges, names.monoids) if has_own_body(f.op) and not f.carried else None
-    return None if lanes < LEAST_LANES or monoids is None else _laned([f], monoids, around, r, lanes, (), ranges, names, made)
+    return None if not lanes or monoids is None else _laned([f], monoids, around, r, lanes, (), ranges, names, made)
 
 
 def _laned(

@@ -91,10 +91,14 @@ def agrees(text: str, x: np.ndarray) -> codegen.Executable:
     return executable
 
 
-@pytest.mark.parametrize(("m", "direction"), fast_cover(itertools.product([127, 128, 700, 2048], ["GT", "LT"]), strength=1))
+ROWS = [63, 64, 80, 127, 128, 700, 2048]
+
+
+@pytest.mark.parametrize(("m", "direction"), fast_cover(itertools.product(ROWS, ["GT", "LT"]), strength=1))
 def test_places_of_extrema_over_rows(m: int, direction: str) -> None:
+    """Rows of 80 classes, computed as they are compared, took 6 ns an element: nothing of it was in vectors."""
     executable = agrees(program(9, m, direction=direction), elements(9, m, "f32"))
-    assert (nests(executable.plan) > 1) == (m >= 128)
+    assert (nests(executable.plan) > 1) == (m >= 64)
 
 
 @pytest.mark.parametrize(("t", "direction"), [k[::-1] for k in STARTS if k[1] != "f32"])
