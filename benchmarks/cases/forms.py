@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.cases import convolutions
+from benchmarks.cases import convolutions, draws
 from benchmarks.tables import Case, Given, cases_of
 
 __all__ = ["cases"]
@@ -667,4 +667,5 @@ GROUPS: dict[str, Callable[[], Table]] = {
     "losses": losses,
     "updates": updates,
     "numerical": numerical,
+    "draws": draws.draws,
 }
