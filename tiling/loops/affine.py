@@ -9,8 +9,8 @@ from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Mod
 from tiling.loops.element_ir import Load, Node, all_nodes, own_expressions
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
-__all__ = ["address", "divisions", "expressions_below", "linear", "never_empty", "reads_long_runs", "rows_of_results",
-           "run_and_jump", "step_along", "steps_along", "when"]  # fmt: skip
+__all__ = ["address", "divisions", "expressions_below", "expressions_of", "linear", "never_empty", "reads_long_runs",
+           "rows_of_results", "run_and_jump", "step_along", "steps_along", "when"]  # fmt: skip
 
 LONG_RUN_BYTES = 1 << 17
 _STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
@@ -43,6 +43,12 @@ def expressions_below(
     for n in all_nodes(roots):
         found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
     return found
+
+
+def expressions_of(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> list[Expr]:
+    """Every address, condition and index of a nest: of what it writes, and of what that is computed from."""
+    written = [*((s.buffer, s.index) for s in nest.stores), *((b, f.index) for f in nest.folds for b in f.buffers)]
+    return [*(address(b, index, ranges) for b, index in written), *expressions_below(nest.roots, buffer_of, ranges)]
 
 
 def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None) -> int | None:

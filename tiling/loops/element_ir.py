@@ -325,18 +325,7 @@ def moves_runtimes(roots: Sequence[Node], variables: Iterable[Var]) -> bool:
     """
     moving = set(variables)
     memo: dict[Node, frozenset[Var]] = {}
-    stands_for: dict[Var, Node] = {}
-    for n in all_nodes(roots):
-        stands_for.update((r.variable, r.node) for r in runtimes_of(n))
-    todo, seen = list(stands_for.values()), set(stands_for)
-    while todo:
-        found = node_variables(todo.pop(), memo)
-        if not moving.isdisjoint(found):
-            return True
-        more = [v for v in found if v in stands_for and v not in seen]
-        seen.update(more)
-        todo += [stands_for[v] for v in more]
-    return False
+    return any(not moving.isdisjoint(node_variables(r.node, memo)) for n in all_nodes(roots) for r in runtimes_of(n))
 
 
 def element_name(n: Node) -> str | None:

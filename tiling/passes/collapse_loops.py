@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from indexing.expr import Const, Expr, Interval, Var, interval, simplify
-from tiling.loops.affine import address, expressions_below, linear
+from tiling.loops.affine import expressions_of, linear
 from tiling.loops.element_ir import Load, Renamer, has_runtimes
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.variables import new_variable
@@ -24,7 +24,7 @@ def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
         return nest
     for k in reversed(range(len(nest.loops) - 1)):
         outer, inner = nest.loops[k : k + 2]
-        if _may(nest, outer, inner) and all(_steps_on(e, outer, inner) for e in _expressions(nest, buffer_of, ranges)):
+        if _may(nest, outer, inner) and all(_steps_on(e, outer, inner) for e in expressions_of(nest, buffer_of, ranges)):
             nest = _joined(nest, k, ranges)
     return nest
 
@@ -35,12 +35,6 @@ def _may(nest: Nest, outer: Loop, inner: Loop) -> bool:
     bounds = [e for x in nest.loops for e in (x.lower, x.upper)]
     used = any(v in e.variables for e in bounds for v in (outer.variable, inner.variable))
     return inner.is_whole and outer.lower is Const(0) and not used
-
-
-def _expressions(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Expr]:
-    """Every address and every index expression of a nest."""
-    written = [*((s.buffer, s.index) for s in nest.stores), *((b, f.index) for f in nest.folds for b in f.buffers)]
-    return [*(address(b, index, ranges) for b, index in written), *expressions_below(nest.roots, buffer_of, ranges)]
 
 
 def _steps_on(e: Expr, outer: Loop, inner: Loop) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from indexing.expr import Expr, Interval, Var
-from tiling.loops.affine import address, divisions, expressions_below, linear
+from tiling.loops.affine import divisions, expressions_of, linear
 from tiling.loops.element_ir import Load, Renamer, all_nodes, moves_runtimes, own_expressions
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.variables import counted
@@ -73,6 +73,4 @@ def _steps(e: Expr, v: Var) -> bool:
 
 def _curved(nest: Nest, v: Var, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> int:
     """How many addresses, conditions and indices are not linear in a variable."""
-    written = [*((s.buffer, s.index) for s in nest.stores), *((b, f.index) for f in nest.folds for b in f.buffers)]
-    places = [*(address(b, index, ranges) for b, index in written), *expressions_below(nest.roots, buffer_of, ranges)]
-    return sum(linear(e, [v]) is None for e in places)
+    return sum(linear(e, [v]) is None for e in expressions_of(nest, buffer_of, ranges))

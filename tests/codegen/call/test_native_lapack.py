@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import codegen
 import hlo
-from codegen.launcher import launch, words
+from codegen.launcher import launch, native_threads, words
 from tests.codegen.routines.test_matrices import close, numbers, positive, program, typed
 from tilewright.jax.lapack import CUSTOM_CALLS
 
@@ -105,6 +106,27 @@ def test_workers_sleep_while_lapack_has_threads(n: int, has_threads: bool) -> No
     np.testing.assert_allclose(vectors.T @ a @ vectors, np.diag(np.linalg.eigvalsh(a)), atol=1e-8 * n)
     np.testing.assert_allclose(e, np.tanh(x), rtol=1e-12)
     np.testing.assert_allclose(f, np.sin(x), rtol=1e-9)
+
+
+@pytest.mark.parametrize("has_threads", [False, True])
+def test_a_worker_does_not_spin_beside_a_library_with_threads(has_threads: bool) -> None:
+    """How long workers look for the next step, as the routine finds it, and as the step after it does."""
+    seen: list[int] = []
+
+    def look(*_: Any) -> None:
+        seen.append(int(native_threads.get_pool().state[words.SPIN]))
+
+    called = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(look)
+    entry = ctypes.cast(called, ctypes.c_void_p).value
+    assert entry is not None
+    shared = launch.Library((), entry, called, tasks=2)
+    alone = launch.Library((), entry, called, has_threads=has_threads)
+    launch.Plan([alone, shared, alone]).run(np.zeros(1, np.int64), threads=2)
+    within = int(native_threads.get_pool().state[words.WITHIN])  # 0 where there is one core: nobody spins
+    assert len(seen) >= 4
+    expected = 0 if has_threads else within
+    assert (seen[0], seen[-1]) == (expected, expected)
+    assert set(seen[1:-1]) == {within}
 
 
 def test_what_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
