@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from hlo.typesets import TYPE_SETS, TypeSet
 __all__: list[str] = []
 
 Values = tuple[Value, ...]
+Axes = tuple[int, ...]
 _NEEDS_SIZES = Declined("its sizes must be known: which dimensions stretch depends on them")
 
 
@@ -134,6 +136,10 @@ def scan(rewriter: Rewriter, op: Op, operands: Values) -> Values | Declined:
 # ---------------------------------------------------------------- ragged_dot
 
 
+FEW_PRODUCTS = 1 << 20
+"""With fewer products than that of all rows by all groups, a choice among the groups' results is all that there is."""
+
+
 def _bounds(b: Any, sizes: Value) -> list[tuple[Value, Value]]:
     """(start, end) of each group: running sums along the last dimension, without that dimension."""
     t = sizes.tensor
@@ -149,6 +155,24 @@ def _bounds(b: Any, sizes: Value) -> list[tuple[Value, Value]]:
     return out
 
 
+def _all_bounds(b: Any, sizes: Value) -> tuple[Value, Value]:
+    """(starts, ends) of all groups."""
+    (groups,) = sizes.shape
+    wide = b.convert(sizes, "i64")
+    zero = TensorType((), ELEMENT_TYPES["i64"])
+    ends = b.reduce_window([wide], [b.constant(0, zero)], lambda p, q: b.add(p, q), (groups,), padding=((groups - 1, 0),))
+    none = b.constant(0, TensorType((1,), ELEMENT_TYPES["i64"]))
+    return b.concat_in_dim([none, b.slice(ends, (0,), (groups - 1,))], 0), ends
+
+
+def _by_group(b: Any, bounds: tuple[Value, Value], v: Value, axis: int) -> Value:
+    """[group, ...]: a factor with zeros outside of each group's part along `axis`."""
+    shape = (bounds[0].shape[0], *v.shape)
+    inside = _inside(b, bounds, shape, (0, axis + 1))
+    copies, zeros = b.broadcast_in_dim(v, shape, range(1, len(shape))), b.constant(0, TensorType(shape, v.tensor.element))
+    return b.select(inside, copies, zeros)  # type: ignore[no-any-return]
+
+
 def _inside(b: Any, bounds: tuple[Value, Value], shape: Sequence[int], axes: Sequence[int]) -> Value:
     """Booleans of `shape`: the index along axes[-1] lies within the group that the indices along the other axes choose."""
     t = TensorType(tuple(shape), ELEMENT_TYPES["i64"])
@@ -160,7 +184,12 @@ def _inside(b: Any, bounds: tuple[Value, Value], shape: Sequence[int], axes: Seq
 
 @rule("chlo.ragged_dot")
 def ragged_dot(rewriter: Rewriter, op: Op, operands: Values) -> Values | Declined:
-    """One dot_general for each group, masked to the group's rows; a plain one where the ragged dimension is a batching one."""
+    """A dot_general over all groups, of rows with zeros outside of their group; a plain one where the ragged dimension is a
+    batching one.
+
+    Zeros times weights that are not finite are no zeros: then, and where there is little to multiply, there is a dot_general for
+    each group, and each row's result is chosen.
+    """
     lhs, rhs, sizes = operands
     b, numbers = rewriter.builder, op.attr("ragged_dot_dimension_numbers")
     dims: DotDimensions = numbers.dot
@@ -176,6 +205,54 @@ def ragged_dot(rewriter: Rewriter, op: Op, operands: Values) -> Values | Decline
 
     if ragged in dims.lhs_batching:
         return (dot(lhs, rhs, dims),)
+    count = sizes.shape[-1]
+    products = result.size_elems * prod(lhs.shape[k] for k in dims.lhs_contracting)
+    everywhere = products if ragged in dims.lhs_contracting else products * count
+    is_plain = isinstance(element, ElementType) and not element.is_complex and sizes.rank == 1
+    if not is_plain or count < 2 or everywhere < FEW_PRODUCTS:
+        return (_chosen(b, op, operands, dot),)
+    if ragged in dims.lhs_contracting:
+        along = dims.rhs_contracting[dims.lhs_contracting.index(ragged)]
+        bounds = _all_bounds(b, sizes)
+        left, right = _by_group(b, bounds, lhs, ragged), _by_group(b, bounds, rhs, along)
+        return (dot(left, right, _later(dims, (0,), (0,), (), ())),)
+
+    def together() -> Value:
+        (axis,) = numbers.rhs_group
+        left = _by_group(b, _all_bounds(b, sizes), lhs, ragged)
+        right = b.transpose(rhs, (axis, *(k for k in range(rhs.rank) if k != axis)))
+        batching, contracting = (tuple(k - (k > axis) for k in ks) for ks in (dims.rhs_batching, dims.rhs_contracting))
+        one = DotDimensions(dims.lhs_batching, batching, dims.lhs_contracting, contracting)
+        return dot(left, right, _later(one, (), (), (0,), (0,)))
+
+    if not getattr(rhs.tensor.element, "is_float", False):
+        return (together(),)
+    (are_finite,) = b.emit("stablehlo.is_finite", (rhs,))
+    finite = b.reduce([are_finite], [b.constant(True)], lambda p, q: b.emit("stablehlo.and", (p, q))[0])
+    assert isinstance(finite, Value)
+    found = b.if_(finite, together, lambda: _chosen(b, op, operands, dot))
+    assert isinstance(found, Value)
+    return (found,)
+
+
+def _later(dims: DotDimensions, lb: Axes, rb: Axes, lc: Axes, rc: Axes) -> DotDimensions:
+    """Dimension numbers of factors that have one more dimension in front: these numbers, and those given for what is in front."""
+
+    def next_ones(axes: Axes) -> Axes:
+        return tuple(k + 1 for k in axes)
+
+    return DotDimensions(
+        (*lb, *next_ones(dims.lhs_batching)), (*rb, *next_ones(dims.rhs_batching)),
+        (*lc, *next_ones(dims.lhs_contracting)), (*rc, *next_ones(dims.rhs_contracting)),
+    )  # fmt: skip
+
+
+def _chosen(b: Any, op: Op, operands: Values, dot: Callable[[Value, Value, DotDimensions], Value]) -> Value:
+    """A dot_general for each group, of which each row's group is chosen."""
+    lhs, rhs, sizes = operands
+    numbers, result = op.attr("ragged_dot_dimension_numbers"), op.results[0].tensor
+    dims: DotDimensions = numbers.dot
+    (ragged,) = numbers.lhs_ragged
     own = dims.lhs_contracting if ragged in dims.lhs_contracting else dims.free("lhs", lhs.rank)
     prefix = [*dims.lhs_batching, *own[: own.index(ragged)]][: sizes.rank - 1]
     axes = [*prefix, ragged]
@@ -188,17 +265,17 @@ def ragged_dot(rewriter: Rewriter, op: Op, operands: Values) -> Values | Decline
             right = b.select(_inside(b, bounds, rhs.shape, [pair[k] for k in axes]), rhs, b.like(0, rhs))
             part = dot(left, right, dims)
             parts.append(b.reshape(part, (1, *part.shape)))
-        return (b.concat_in_dim(parts, 0) if parts else b.constant(0, result),)
+        return b.concat_in_dim(parts, 0) if parts else b.constant(0, result)  # type: ignore[no-any-return]
     (axis,) = numbers.rhs_group
     batching, contracting = (tuple(k - (k > axis) for k in ks) for ks in (dims.rhs_batching, dims.rhs_contracting))
     order = [*dims.lhs_batching, *dims.free("lhs", lhs.rank)]
-    out = b.constant(0, TensorType(result.shape, element))
+    out = b.constant(0, TensorType(result.shape, result.element))
     for g, bounds in enumerate(groups):
         one = b.slice_in_dim(rhs, g, g + 1, 1, axis)
         flat = b.reshape(one, rhs.shape[:axis] + rhs.shape[axis + 1 :])
         part = dot(lhs, flat, DotDimensions(dims.lhs_batching, batching, dims.lhs_contracting, contracting))
         out = b.select(_inside(b, bounds, out.shape, [order.index(k) for k in axes]), part, out)
-    return (out,)
+    return out  # type: ignore[no-any-return]
 
 
 def _scaled_factor(b: Any, x: Value, scale: Value, element: ElementType) -> Value:

@@ -257,6 +257,26 @@ def test_ragged_dot(mode: str) -> None:
         ulps_apart(expected[0], found[0], 4, 1.0)
 
 
+@pytest.mark.parametrize("value", [1.0, np.inf, np.nan], ids=str)
+@pytest.mark.parametrize("mode", ["free", "contracting"])
+def test_many_products_of_groups_are_one_with_zeros(mode: str, value: float) -> None:
+    """Whatever lies in another group's weights: zeros meet only finite ones."""
+    _, _, _, ragged, _, lc, rc, _ = RAGGED[mode]
+    of_groups = ", rhs_group_dimensions = [0]" if mode == "free" else ""
+    numbers = f"#chlo.ragged_dot<lhs_contracting_dimensions = {lc}, rhs_contracting_dimensions = {rc}, lhs_ragged_dimensions = {ragged}{of_groups}>"
+    lhs, rhs, out = {"free": ("96x48", "4x48x64", "96x64"), "contracting": ("96x48", "96x64", "4x48x64")}[mode]
+    text = f'func.func @main(%a: tensor<{lhs}xf32>, %b: tensor<{rhs}xf32>, %g: tensor<4xi32>) -> tensor<{out}xf32> {{ %y = "chlo.ragged_dot"(%a, %b, %g) {{ragged_dot_dimension_numbers = {numbers}}} : (tensor<{lhs}xf32>, tensor<{rhs}xf32>, tensor<4xi32>) -> tensor<{out}xf32> return %y : tensor<{out}xf32> }}'
+    rng = np.random.default_rng(6)
+    x, w = (rng.standard_normal([int(n) for n in s.split("x")]).astype(np.float32) for s in (lhs, rhs))
+    w.reshape(-1)[w.size // 3] = value
+    for sizes in ([10, 30, 0, 50], [0, 0, 96, 0], [0, 0, 0, 0], [96, 96, 96, 96]):
+        (expected,), (found,), program = both(text, x, w, np.array(sizes, np.int32))
+        assert ("stablehlo.if" in str(program)) is (mode == "free")
+        np.testing.assert_array_equal(np.isfinite(expected), np.isfinite(found))
+        ok = np.isfinite(expected)
+        np.testing.assert_allclose(found[ok], expected[ok], rtol=1e-4, atol=1e-4)
+
+
 def test_constants_and_unknown_sizes() -> None:
     text = """func.func @main(%x: tensor<?x3xf32>) -> (tensor<?x3xf32>, tensor<?x3xf32>, tensor<2xi32>) {
       %c = "chlo.constant_like"(%x) {value = 2.5 : f32} : (tensor<?x3xf32>) -> tensor<?x3xf32>

@@ -38,6 +38,9 @@ from tiling.routines.table import routine_of
 
 __all__ = ["Lowering"]
 
+LITTLE = 1 / 1024
+"""Of all that a fusion computes: what two tasks may compute again, as a running sum over groups; more tasks do it more often."""
+
 
 class Lowering(Placing):
     """The lowering of one fusion; `run` gives its schedule. Raises LookupError with the reason where it has none."""
@@ -103,9 +106,10 @@ class Lowering(Placing):
         return others
 
     def repeats(self, most: float) -> bool | None:
-        """Whether tasks compute some member's elements more than `most` times; None for routines, which have no boxes.
+        """Whether tasks compute members' elements more than `most` times, and that is more than LITTLE of all that they compute.
 
-        Raises LookupError where the fusion has no schedule with these tiles for what can be told of boxes.
+        None for routines, which have no boxes. Raises LookupError where the fusion has no schedule with these tiles for what can
+        be told of boxes.
         """
         if any(routine_of(s.op) is not None for s in self.request.stages):
             return None
@@ -122,7 +126,10 @@ class Lowering(Placing):
         group = self.parts.group if self.parts else 1
         tasks = -(-prod(n for _, n in self.tiles) // group) * group
         mine = [p for p in self.plans if not p.late and p.part is None]
-        return any(prod(s.size for s in p.box or ()) * tasks > most * p.stage.values[0].tensor.size_elems for p in mine)
+        once = {p: p.stage.values[0].tensor.size_elems for p in mine}
+        all_tasks = {p: prod(s.size for s in p.box or ()) * tasks for p in mine}
+        again = sum((all_tasks[p] - once[p]) * _reads(p) for p in mine if all_tasks[p] > most * once[p])
+        return again > LITTLE * sum(once[p] * _reads(p) for p in mine)
 
     def boxes(self) -> dict[Stage, tuple[int, ...]] | None:
         """The sizes of what a task computes of each stage, as maps alone tell.
@@ -404,6 +411,12 @@ class Lowering(Placing):
             if ends is not None:
                 found[r.variable] = ends
         return self.masks.flag, found
+
+
+def _reads(plan: Member) -> int:
+    """How many elements of its largest operand a member reads for each element, where it reads each of them once."""
+    size = max(1, plan.stage.values[0].tensor.size_elems)
+    return max(1, max((v.tensor.size_elems for v in plan.stage.op.operands), default=1) // size)
 
 
 def _leading(index: Sequence[Expr], shape: Sequence[int], counted: set[Var]) -> int:

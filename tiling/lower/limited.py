@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from hlo.access import Condition
 from hlo.errors import Declined
-from hlo.module import Op, Value
-from hlo.registry import Elementwise, Move, SumOfProducts
+from hlo.module import Value
+from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify
 from tiling.contract.micro_kernels import lower_contraction
 from tiling.contract.roles import ContractionContext
@@ -40,11 +40,9 @@ from tiling.lower.neutral import Analysis, Reading
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passing import runs
+from tiling.program.promotion import reads_choice
 
 __all__ = ["NOTHING_LIMITED", "Limited", "LimitedLowering", "find_limited", "may_be_limited"]
-
-MOST_LOOKED_AT = 64
-"""Ops above a factor among which a choice by a comparison is looked for: a mask stands right above its product."""
 
 NOTHING_LIMITED = "no product is bounded by numbers known at run time"
 
@@ -56,40 +54,8 @@ def may_be_limited(stages: Sequence[Stage], names: Names) -> bool:
     products = [s.op for s in stages if isinstance(s.op.definition.semantics, SumOfProducts)]
     for op in products:
         if op not in names.is_limited:
-            names.is_limited[op] = any(_reads_choice(v) for v in op.operands)
+            names.is_limited[op] = any(map(reads_choice, op.operands))
     return any(names.is_limited[op] for op in products)
-
-
-def _reads_choice(factor: Value) -> bool:
-    return any(
-        op.definition.mnemonic == "select" and any(map(_is_comparison, _above(op.operands[0]))) for op in _above(factor)
-    )
-
-
-def _is_comparison(op: Op) -> bool:
-    """Whether an op compares numbers, of which an index is one and the other one is no constant."""
-    if op.definition.mnemonic != "compare" or not getattr(op.operands[0].tensor.element, "is_integer", False):
-        return False
-    sides = [list(_above(v)) for v in op.operands]
-    counted = [any(x.definition.mnemonic == "iota" for x in side) and len(side) < MOST_LOOKED_AT for side in sides]
-    made = [any(y.op is None or not _is_in_place(y.op) for x in side for y in x.operands) or not side for side in sides]
-    return (counted[0] and made[1]) or (counted[1] and made[0])
-
-
-def _is_in_place(op: Op) -> bool:
-    return isinstance(op.definition.semantics, (Elementwise, Move)) or not op.operands
-
-
-def _above(v: Value) -> list[Op]:
-    """The ops that a value is computed from in place, the nearest ones first; no more than MOST_LOOKED_AT."""
-    found: dict[Op, None] = {}
-    todo = [v]
-    while todo and len(found) < MOST_LOOKED_AT:
-        op = todo.pop(0).op
-        if op is not None and op not in found and _is_in_place(op):
-            found[op] = None
-            todo.extend(op.operands)
-    return list(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +149,7 @@ class _Groups:
         self.product, self.member, self.tag = product, member, tag
         self.variable = Var(f"g_{tag}")
         self.span = Span(Const(0), 0, 0)
+        self.box: Box | None = None  # of all groups, where they lie side by side
         self.steps: list[Step] = []
         self.limits: tuple[Limit, ...] = ()
         self.first, self.end = as_expr(0), as_expr(0)
@@ -217,14 +184,21 @@ class LimitedLowering(Lowering):
     def _tile_root(self, value: Value) -> Box:
         box = super()._tile_root(value)
         for p, g in self.groups.items():
-            if g.product.groups.is_reduction:
-                continue
-            if p is not self.root:
-                raise LookupError("what is bounded for each group is read in the fusion")
-            k = g.product.groups.number
-            g.span, self.ranges[g.variable] = box[k], Interval(0, box[k].extent - 1)
-            box = (*box[:k], Span(g.variable, 1, box[k].extent), *box[k + 1 :])
+            if p is self.root and not g.product.groups.is_reduction:
+                box = self._one_group(g, box)
         return box
+
+    def _one_group(self, g: _Groups, box: Box) -> Box:
+        """What of a product's box, whose groups lie side by side, is computed in one iteration of the loop over the groups."""
+        k = g.product.groups.number
+        g.span, g.box, self.ranges[g.variable] = box[k], box, Interval(0, box[k].extent - 1)
+        return (*box[:k], Span(g.variable, 1, box[k].extent), *box[k + 1 :])
+
+    def shape(self, plan: Member) -> None:
+        g = self.groups.get(plan)
+        if g is not None and plan is not self.root and not g.product.groups.is_reduction and plan.box is not None:
+            plan.box = self._one_group(g, plan.box)
+        super().shape(plan)
 
     def reduction_span(self, plan: Member, number: int, size: int) -> Span:
         g = self.groups.get(plan)
@@ -235,6 +209,10 @@ class LimitedLowering(Lowering):
 
     def _in_place(self, plan: Member, v: Value) -> Buffer | None:
         return None if plan in self.groups else super()._in_place(plan, v)  # sums grow from group to group in memory of their own
+
+    def _scratch(self, plan: Member, v: Value) -> Buffer:
+        g = self.groups.get(plan)
+        return super()._scratch(plan if g is None or g.box is None else replace(plan, box=g.box), v)  # of all groups
 
     # ------------------------------------------------------------ steps
 

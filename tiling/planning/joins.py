@@ -75,6 +75,8 @@ def joins_plainly(
     if not all(map(_is_elementwise, stages)) and (stays or len(stages) > 1):
         return False
     (value,) = root.values
+    if target[-1].values[0].tensor.size_elems != value.tensor.size_elems:
+        return False  # each task may compute what its readers read of it
     return all(r.values[0].shape == value.shape and _takes_one_by_one(r, value, stage_of) for r in readers)
 
 

@@ -31,6 +31,7 @@ from tiling.loops.element_ir import Load
 from tiling.loops.ir import Block2D, Buffer, Contract, Loop, LoopKind, Nest, Phase, Schedule, Scope, Turn
 from tiling.loops.names import Names
 from tiling.lower.fusion import Lowering
+from tiling.lower.limited import Limited
 from tiling.lower.masks import Note
 from tiling.lower.member import Member
 from tiling.lower.placing import FusionRequest
@@ -109,6 +110,8 @@ class _Weighing(Lowering):
         boxes = self.boxes()  # of the members, in their order
         limits = self.names.limits.get(tuple(p.stage for p in self.plans))
         if boxes is None or (isinstance(limits, dict) and any(x is not None for x in limits.values())):
+            return 0.0
+        if isinstance(self.names.limited.get(self.request.stages), Limited):
             return 0.0
         m, seconds = self.machine, 0.0
         products = [s for s in boxes if isinstance(s.op.definition.semantics, SumOfProducts)]

@@ -23,7 +23,7 @@ from indexing.deriving.edges import edges_of
 from indexing.deriving.runtime import DEPTH, known_element
 from indexing.expr import Interval, Var, interval, simplify
 
-__all__ = ["known_result", "splat"]
+__all__ = ["known_result", "repeated", "splat"]
 
 _HOLDS: dict[str, tuple[Callable[[Interval], bool], Callable[[Interval], bool]]] = {
     "EQ": (lambda d: d.lower == d.upper == 0, lambda d: d.lower > 0 or d.upper < 0),

@@ -4,6 +4,11 @@
 
 So says the specification of every op that folds by a body (reduce, reduce_window, scatter, select_and_scatter). Conversions
 are computed where they are read, and what comes after this rewrite knows folds of one type alone.
+
+    dot of chosen rows, of bf16   ->   convert (dot of (convert chosen rows), of f32)
+
+A sum of 16 bits is rounded once. Where a comparison with a number known at run time chooses the rows (`reads_choice`), the sum
+grows from group to group, so it is one of f32 that is rounded afterwards.
 """
 
 from __future__ import annotations
@@ -11,12 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlo.builder import Builder
-from hlo.clone import clone_block
+from hlo.clone import clone_block, with_replaced
 from hlo.module import Block, Op, Value
-from hlo.registry import definition
-from hlo.types import ElementType, TensorType
+from hlo.registry import Elementwise, Move, definition
+from hlo.types import ELEMENT_TYPES, ElementType, TensorType
+from tiling.program.known_tests import repeated
 
-__all__ = ["factors_as_bytes", "promoted"]
+__all__ = ["factors_as_bytes", "promoted", "reads_choice", "sums_in_f32"]
+
+MOST_LOOKED_AT = 64
+"""Ops above a factor among which a choice by a comparison is looked for: a mask stands right above its product."""
 
 
 def promoted(op: Op) -> Block | None:
@@ -108,3 +117,70 @@ def factors_as_bytes(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
     found = [v.op.operands[0] for v in operands if v.op is not None and v.op.definition.function == "convert"]
     is_bytes = len(found) == 2 and all(str(v.tensor.element) in ("i8", "ui8") for v in found)
     return found if is_bytes and all(str(v.tensor.element) == "i32" for v in operands) else operands
+
+
+def sums_in_f32(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Sequence[Op], Sequence[Value]]:
+    """Ops in dependency order and results, where products of 16 bits of chosen rows are products in f32 that are rounded."""
+    wide = {op for op in ops if _is_narrow_product(op) and any(reads_choice(v, of_zeros=True) for v in op.operands)}
+    if not wide:
+        return ops, results
+    done: dict[Value, Value] = {}
+    made: list[Op] = []
+    for op in ops:
+        new = with_replaced(op, done)
+        if op in wide:
+            (r,) = op.results
+            factors = [_as_f32(v, made) for v in new.operands]
+            total = TensorType(r.tensor.shape, ELEMENT_TYPES["f32"])
+            made.append(Op(op.definition, factors, op.attributes, (), [total], op.location, op.extra, [r.name]))
+            new = Op(definition("stablehlo.convert"), made[-1].results, result_types=[r.type], location=op.location)
+            done[r] = new.result
+        made.append(new)
+    return made, [done.get(v, v) for v in results]
+
+
+def _as_f32(v: Value, made: list[Op]) -> Value:
+    made.append(Op(definition("stablehlo.convert"), [v], result_types=[TensorType(v.tensor.shape, ELEMENT_TYPES["f32"])]))
+    return made[-1].result
+
+
+def _is_narrow_product(op: Op) -> bool:
+    is_product = op.name == "stablehlo.dot_general" and op.attr("algorithm") is None
+    return is_product and str(op.results[0].tensor.element) in ("bf16", "f16")
+
+
+def reads_choice(factor: Value, of_zeros: bool = False) -> bool:
+    """Whether a comparison of an index with a number known at run time chooses a factor's elements, as ops alone tell.
+
+    With `of_zeros`: whether it chooses between something and zeros.
+    """
+    choices = [op for op in _above(factor) if op.definition.mnemonic == "select"]
+    if of_zeros:
+        choices = [op for op in choices if any(repeated(v) == 0 for v in op.operands[1:])]
+    return any(_is_comparison(x) for op in choices for x in _above(op.operands[0]))
+
+
+def _is_comparison(op: Op) -> bool:
+    """Whether an op compares numbers, of which an index is one and the other one is no constant."""
+    if op.definition.mnemonic != "compare" or not getattr(op.operands[0].tensor.element, "is_integer", False):
+        return False
+    sides = [list(_above(v)) for v in op.operands]
+    counted = [any(x.definition.mnemonic == "iota" for x in side) and len(side) < MOST_LOOKED_AT for side in sides]
+    made = [any(y.op is None or not _is_in_place(y.op) for x in side for y in x.operands) or not side for side in sides]
+    return (counted[0] and made[1]) or (counted[1] and made[0])
+
+
+def _is_in_place(op: Op) -> bool:
+    return isinstance(op.definition.semantics, (Elementwise, Move)) or not op.operands
+
+
+def _above(v: Value) -> list[Op]:
+    """The ops that a value is computed from in place, the nearest ones first; no more than MOST_LOOKED_AT."""
+    found: dict[Op, None] = {}
+    todo = [v]
+    while todo and len(found) < MOST_LOOKED_AT:
+        op = todo.pop(0).op
+        if op is not None and op not in found and _is_in_place(op):
+            found[op] = None
+            todo.extend(op.operands)
+    return list(found)
