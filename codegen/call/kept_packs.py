@@ -18,6 +18,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from codegen.launcher import launch, memory
@@ -50,20 +51,19 @@ def packs_of(
     inner: Collection[int],
     sizes: Mapping[int, int],
 ) -> tuple[Pack, ...]:
-    """The steps of a straight program, all of whose other steps may be run without them once they have run.
+    """The steps without which all other steps may be run once they have run: those that each call runs once.
 
     `stores` are the memories that each kernel's step stores to, `moves` the steps that only move elements, `given` the
-    arguments' memories, `inner` those between steps, `sizes` their bytes. A program that jumps or exchanges memories has none.
+    arguments' memories, `inner` those between steps, `sizes` their bytes. What is exchanged counts as stored.
     """
-    if any(isinstance(s, launch.Jump | launch.Unless | launch.Select | launch.Exchange) for s in instructions):
-        return ()
+    jumped = _jumped(instructions)
     writers: dict[int, int] = {}
     for number, step in enumerate(instructions):
         for slot in stores.get(number, frozenset(step.buffers)):
             writers[slot] = writers.get(slot, 0) + 1
     sources = {slot: frozenset({k}) for k, slot in enumerate(given) if slot is not None and not writers.get(slot)}
     found: dict[int, Pack] = {}
-    for number in sorted(moves):
+    for number in sorted(set(moves) - jumped):
         own = stores[number]
         reads = set(instructions[number].buffers) - own
         if reads and reads <= sources.keys() and own <= set(inner) and all(writers[s] == 1 for s in own):
@@ -79,6 +79,20 @@ def packs_of(
         if others <= found.keys():
             found[number] = replace(pack, readers=tuple(sorted(others)))
     return tuple(found.values())
+
+
+def _jumped(instructions: Sequence[launch.Instruction]) -> set[int]:
+    """The steps that a call may run several times or not at all: those that some jump leads over, or back to."""
+    found: set[int] = set()
+    for k, step in enumerate(instructions):
+        if isinstance(step, launch.Jump | launch.Unless):
+            found.update(range(k + 1, step.target) if step.target > k else range(step.target, k + 1))
+    return found
+
+
+def _renumbered(step: launch.Instruction, places: Sequence[int]) -> launch.Instruction:
+    """A step of a plan whose step k is at places[k], or before the one there if it is left out."""
+    return replace(step, target=places[step.target]) if isinstance(step, launch.Jump | launch.Unless) else step
 
 
 class _Seen:
@@ -159,7 +173,8 @@ class KeptPacks:
         if known != wanted or not numbers:
             gone = set(wanted)
             numbers = tuple(k for k in range(len(whole.steps)) if k not in gone)
-            plan = launch.Plan([whole.steps[k] for k in numbers])
+            places = [*accumulate((k not in gone for k in range(len(whole.steps))), initial=0)]
+            plan = launch.Plan([_renumbered(whole.steps[k], places) for k in numbers])
             self._plan = (wanted, plan, numbers)
         return plan, numbers
 

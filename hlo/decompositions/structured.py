@@ -187,8 +187,8 @@ def ragged_dot(rewriter: Rewriter, op: Op, operands: Values) -> Values | Decline
     """A dot_general over all groups, of rows with zeros outside of their group; a plain one where the ragged dimension is a
     batching one.
 
-    Zeros times weights that are not finite are no zeros: then, and where there is little to multiply, there is a dot_general for
-    each group, and each row's result is chosen.
+    Zeros times weights that are not finite are no numbers: where such a result comes out, groups are multiplied one by one. Where
+    there is little to multiply there is a dot_general for each group, and each row's result is chosen.
     """
     lhs, rhs, sizes = operands
     b, numbers = rewriter.builder, op.attr("ragged_dot_dimension_numbers")
@@ -217,22 +217,41 @@ def ragged_dot(rewriter: Rewriter, op: Op, operands: Values) -> Values | Decline
         left, right = _by_group(b, bounds, lhs, ragged), _by_group(b, bounds, rhs, along)
         return (dot(left, right, _later(dims, (0,), (0,), (), ())),)
 
-    def together() -> Value:
-        (axis,) = numbers.rhs_group
-        left = _by_group(b, _all_bounds(b, sizes), lhs, ragged)
-        right = b.transpose(rhs, (axis, *(k for k in range(rhs.rank) if k != axis)))
-        batching, contracting = (tuple(k - (k > axis) for k in ks) for ks in (dims.rhs_batching, dims.rhs_contracting))
-        one = DotDimensions(dims.lhs_batching, batching, dims.lhs_contracting, contracting)
-        return dot(left, right, _later(one, (), (), (0,), (0,)))
-
+    (axis,) = numbers.rhs_group
+    left = _by_group(b, _all_bounds(b, sizes), lhs, ragged)
+    right = b.transpose(rhs, (axis, *(k for k in range(rhs.rank) if k != axis))) if axis else rhs
+    batching, contracting = (tuple(k - (k > axis) for k in ks) for ks in (dims.rhs_batching, dims.rhs_contracting))
+    one = DotDimensions(dims.lhs_batching, batching, dims.lhs_contracting, contracting)
+    product = dot(left, right, _later(one, (), (), (0,), (0,)))
     if not getattr(rhs.tensor.element, "is_float", False):
-        return (together(),)
-    (are_finite,) = b.emit("stablehlo.is_finite", (rhs,))
+        return (product,)
+    (are_finite,) = b.emit("stablehlo.is_finite", (product,))
     finite = b.reduce([are_finite], [b.constant(True)], lambda p, q: b.emit("stablehlo.and", (p, q))[0])
     assert isinstance(finite, Value)
-    found = b.if_(finite, together, lambda: _chosen(b, op, operands, dot))
+    found = b.if_(finite, lambda: product, lambda: _one_by_one(b, op, (lhs, right, sizes), one, dot))
     assert isinstance(found, Value)
     return (found,)
+
+
+def _one_by_one(
+    b: Any, op: Op, operands: Values, dims: DotDimensions, dot: Callable[[Value, Value, DotDimensions], Value]
+) -> Value:
+    """A loop over the groups, whose weights lie along the first dimension, of which each one's rows are put into the result."""
+    lhs, rhs, sizes = operands
+    (ragged,) = op.attr("ragged_dot_dimension_numbers").lhs_ragged
+    order = [*dims.lhs_batching, *dims.free("lhs", lhs.rank)]
+    starts, ends = _all_bounds(b, sizes)
+
+    def body(g: Value, out: Value) -> list[Value]:
+        at = [g, *[b.constant(0)] * (rhs.rank - 1)]
+        part = dot(lhs, b.reshape(b.dynamic_slice(rhs, at, (1, *rhs.shape[1:])), rhs.shape[1:]), dims)
+        mine = tuple(b.reshape(b.dynamic_slice(v, [g], (1,)), ()) for v in (starts, ends))
+        return [b.add(g, b.constant(1)), b.select(_inside(b, mine, out.shape, [order.index(ragged)]), part, out)]
+
+    result = op.results[0].tensor
+    zeros = b.constant(0, TensorType(result.shape, result.element))
+    count = b.constant(sizes.shape[0])
+    return b.while_(lambda g, out: b.lt(g, count), body, (b.constant(0), zeros))[1]  # type: ignore[no-any-return]
 
 
 def _later(dims: DotDimensions, lb: Axes, rb: Axes, lc: Axes, rc: Axes) -> DotDimensions:

@@ -13,7 +13,7 @@
     short loops over elements  ->  their iterations, one after the other (tiling.program.unroll_short_loops)
     tuples                     ->  their parts, also around control flow (tiling.program.untuple)
     a product of bytes in i32  ->  one of the bytes (tiling.program.promotion)
-    products of chosen rows in 16 bits  ->  products in f32 that are rounded (tiling.program.promotion)
+    products of chosen rows    ->  one choice each, of 16 bits in f32 and rounded (tiling.program.promotion)
     XLA's fusions              ->  what is in them
     an op without a kernel     ->  the ops with kernels that it is made of (tiling.program.expand)
     quantized tensors          ->  stored integers
@@ -42,7 +42,7 @@ from tiling.program.images.channels_last import channels_last
 from tiling.program.images.winograd import winograd_convolutions
 from tiling.program.known_tests import known_result, splat
 from tiling.program.look_up_functions import look_up_functions
-from tiling.program.promotion import factors_as_bytes, sums_in_f32
+from tiling.program.promotion import factors_as_bytes, products_of_choices
 from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unroll_short_loops import times_written_out
@@ -137,7 +137,7 @@ def _program(name: str, block: Block, ops: Sequence[Op], results: Sequence[Value
     found: Sequence[Value]
     made, found = turn_products(live, results) if on("swap_products") else (live, results)
     if on("bound_by_numbers"):
-        made, found = sums_in_f32(made, found)
+        made, found = products_of_choices(made, found)
     if on("channels_last"):
         ordered, found = channels_last(made, found)
         made = made if ordered is made else live_ops(ordered, found)

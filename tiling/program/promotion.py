@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hlo.builder import Builder
-from hlo.clone import clone_block, with_replaced
+from hlo.clone import clone_block, clone_op, with_replaced
 from hlo.module import Block, Op, Value
 from hlo.registry import Elementwise, Move, definition
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType
 from tiling.program.known_tests import repeated
 
-__all__ = ["factors_as_bytes", "promoted", "reads_choice", "sums_in_f32"]
+__all__ = ["factors_as_bytes", "products_of_choices", "promoted", "reads_choice"]
 
 MOST_LOOKED_AT = 64
 """Ops above a factor among which a choice by a comparison is looked for: a mask stands right above its product."""
@@ -119,24 +119,44 @@ def factors_as_bytes(op: Op, operands: Sequence[Value]) -> Sequence[Value]:
     return found if is_bytes and all(str(v.tensor.element) == "i32" for v in operands) else operands
 
 
-def sums_in_f32(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Sequence[Op], Sequence[Value]]:
-    """Ops in dependency order and results, where products of 16 bits of chosen rows are products in f32 that are rounded."""
-    wide = {op for op in ops if _is_narrow_product(op) and any(reads_choice(v, of_zeros=True) for v in op.operands)}
-    if not wide:
-        return ops, results
+def products_of_choices(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Sequence[Op], Sequence[Value]]:
+    """Ops in dependency order and results, where each product whose rows a comparison chooses has a choice of its own, and those
+    of 16 bits are products in f32 that are rounded.
+
+    A product is bounded where it makes its factor itself, group by group; a factor of several products, as large as all rows for
+    each group, would be stored.
+    """
     done: dict[Value, Value] = {}
+    taken = set(results)
     made: list[Op] = []
     for op in ops:
         new = with_replaced(op, done)
-        if op in wide:
-            (r,) = op.results
-            factors = [_as_f32(v, made) for v in new.operands]
-            total = TensorType(r.tensor.shape, ELEMENT_TYPES["f32"])
-            made.append(Op(op.definition, factors, op.attributes, (), [total], op.location, op.extra, [r.name]))
-            new = Op(definition("stablehlo.convert"), made[-1].results, result_types=[r.type], location=op.location)
-            done[r] = new.result
+        if op.name == "stablehlo.dot_general" and any(reads_choice(v, of_zeros=True) for v in op.operands):
+            new = _of_own_choices(new, taken, made)
+            if _is_narrow_product(op):
+                new = _rounded(new, made)
+            done.update(zip(op.results, new.results, strict=True))
         made.append(new)
+        taken.update(new.operands)
     return made, [done.get(v, v) for v in results]
+
+
+def _of_own_choices(product: Op, taken: set[Value], made: list[Op]) -> Op:
+    """The product with a copy of each choice among its factors that something else reads, too."""
+    own: dict[Value, Value] = {}
+    for v in product.operands:
+        if v in taken and v.op is not None and v.op.definition.mnemonic == "select" and reads_choice(v, of_zeros=True):
+            made.append(clone_op(v.op, own))
+    return with_replaced(product, own)
+
+
+def _rounded(product: Op, made: list[Op]) -> Op:
+    """The conversion of the product in f32 of converted factors, which `made` then has."""
+    (r,) = product.results
+    factors = [_as_f32(v, made) for v in product.operands]
+    total = TensorType(r.tensor.shape, ELEMENT_TYPES["f32"])
+    made.append(Op(product.definition, factors, product.attributes, (), [total], product.location, product.extra, [r.name]))
+    return Op(definition("stablehlo.convert"), made[-1].results, result_types=[r.type], location=product.location)
 
 
 def _as_f32(v: Value, made: list[Op]) -> Value:

@@ -191,9 +191,40 @@ def test_which_steps_are_packs() -> None:
     assert packs([(0, 5), (1, 5)]) == [], "both store to one memory"
     assert packs([(0, 9), (1, 6)]) == [1], "memory 9 is a result"
     assert packs([(6, 0), (0, 5), (1, 7)]) == [2], "an argument's memory is stored to"
-    assert packs([(0, 5)], launch.Jump(0)) == []
+    assert packs([(0, 5)], launch.Jump(0)) == [], "it may run twice"
+    assert packs([(0, 5)], launch.Jump(1)) == packs([(0, 5)], launch.Jump(2)) == [0]
+    assert packs([(0, 5), (1, 6)], launch.Exchange((5, 6))) == [], "they are exchanged"
     assert packs([(0, 5)], launch.Host((5,))) == [], "the evaluator may store to it"
     assert KeptPacks(()).begin(lambda k: None).out == []
+
+
+def test_steps_that_a_jump_leads_over_are_no_packs() -> None:
+    copies = [launch.Copy((k, 9 + k), 64) for k in range(4)]
+    first, second, third, last = copies
+    instructions = [first, launch.Unless((8,), 4), second, launch.Jump(5), third, last]
+    stores = {k: frozenset({s.buffers[1]}) for k, s in enumerate(instructions) if isinstance(s, launch.Copy)}
+    sizes = dict.fromkeys(range(9, 13), 64)
+    assert [p.step for p in packs_of(instructions, stores, stores, [0, 1, 2, 3], sizes, sizes)] == [0, 5]
+
+
+@pytest.mark.jax
+def test_a_program_with_branches_and_loops_keeps_its_packs(steps_run: list[int]) -> None:
+    """The steps that are left have other numbers, which jumps lead to."""
+    rng = np.random.default_rng(7)
+    w = jnp.asarray(rng.standard_normal((512, 512)).astype(np.float32) / 16)
+
+    def f(x: Any, w: Any) -> Any:
+        y = jnp.tanh(x @ w.T)
+        y = jax.lax.cond(y.sum() > 0, lambda: jnp.sort(y) @ w, lambda: jnp.cos(y))
+        y = jax.lax.fori_loop(0, jnp.int32(jnp.abs(x[0, 0]) * 10) % 4, lambda i, y: jnp.sin(y) + i, y)
+        return y @ w.T
+
+    own, through_xla = tilewright.jit(f, output="numpy"), tilewright.jit(f)
+    for _ in range(12):
+        x = jnp.asarray(rng.standard_normal((64, 512)).astype(np.float32))
+        for call in (own, through_xla):
+            np.testing.assert_allclose(call(x, w), jax.jit(f)(x, w), rtol=2e-4, atol=2e-4)
+    assert steps_run[-1] < steps_run[0]
 
 
 @pytest.mark.jax

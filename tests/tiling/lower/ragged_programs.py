@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "operands", "ragged", "two_products"]
+__all__ = ["KINDS", "gated", "operands", "ragged", "two_products"]
 
 KINDS = ("product", "by rows", "by weights")
 """y[m, n] = sum of x[m, k] w[g, k, n] for the row's group g; and from y's gradient c those of x and of w."""
@@ -69,3 +69,14 @@ def two_products(rows: int, depth: int, columns: int, groups: int) -> str:
   %2 = stablehlo.dot_general %ym, %v, contracting_dims = [2, 0] x [1, 0] : (tensor<{groups}x{rows}x{columns}xf32>, {v}) -> {x}
   return %2 : {x} }}"""
     return first.replace("@main(", f"@main(%v: {v}, ").replace(f"-> {y} {{", f"-> {x} {{", 1) + second
+
+
+def gated(rows: int, depth: int, columns: int, groups: int) -> str:
+    """A ragged product by weights w times one by weights v, of the same rows."""
+    y, v, xs = f"tensor<{rows}x{columns}xf32>", f"tensor<{groups}x{depth}x{columns}xf32>", f"tensor<{groups}x{rows}x{depth}xf32>"
+    first, _, _ = ragged("product", rows, depth, columns, groups).partition("\n  return")
+    second = f"""
+  %1 = stablehlo.dot_general %xm, %v, contracting_dims = [2, 0] x [1, 0] : ({xs}, {v}) -> {y}
+  %2 = stablehlo.multiply %0, %1 : {y}
+  return %2 : {y} }}"""
+    return first.replace("@main(", f"@main(%v: {v}, ") + second

@@ -18,7 +18,7 @@ from hlo.types import element_type
 from indexing.expr import Const
 from tests.mutations.programs import in_form
 from tests.tiling.files.test_loops_text import check
-from tests.tiling.lower.ragged_programs import KINDS, operands, ragged, two_products
+from tests.tiling.lower.ragged_programs import KINDS, gated, operands, ragged, two_products
 from tests.tiling.proving.test_mutations import with_step
 from tiling import prove
 from tiling.files.plan_file import plan_from_text, plan_text
@@ -91,6 +91,20 @@ def test_other_types(kind: str, element: str) -> None:
     given = [*(x.astype(dtype) for x in arrays(kind)), np.array(SIZES["uneven"], np.int32)]
     (found,), (expected,) = codegen.compile(plan)(*given), interp.evaluate(module, *given)
     np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=2e-2, atol=2e-2)
+
+
+def test_two_products_of_one_choice_have_one_each() -> None:
+    """Stored for both, the choice would be as large as all rows for each group, and no product would be bounded."""
+    module = hlo.parse(gated(ROWS, DEPTH, COLUMNS, GROUPS))
+    plan = tiling.plan(module, machine=MACHINE, supports=codegen.supports)
+    groups = [s for f in plan.fusions for p in f.schedule.phases for s in p.steps if isinstance(s, Sequential)]
+    assert len(groups) == 2 and all(g.limits for g in groups)
+    rng = np.random.default_rng(4)
+    weights = (GROUPS, DEPTH, COLUMNS)
+    v, x, w = (rng.standard_normal(s).astype(np.float32) for s in (weights, (ROWS, DEPTH), weights))
+    for sizes in SIZES.values():
+        given = [v, x, w, np.array(sizes, np.int64).astype(np.int32)]
+        agree(codegen.compile(plan)(*given)[0], interp.evaluate(module, *given)[0])
 
 
 def test_random_groups() -> None:
