@@ -166,15 +166,20 @@ class PhaseEmitter(PhaseWriter):
             self.out.line(f"    {name} = {self.expr(x.whole)}")
 
     def _flag(self, flag: Flag) -> None:
-        """A flag is found out once for all tasks: it is 1 while no piece of an input has an element beyond its limit."""
+        """A flag is found out once for all tasks: it is 1 while no piece of an input has an element beyond its limit.
+
+        The greatest of all pieces is compared, a NaN where one has a NaN: LLVM would write out a comparison for each of them.
+        """
         name = self.name(flag.variable)
         self.out.line(f"{name} = int64(1)")
         for buffer, limit in flag.limits:
             self.uses(buffer)
+            zero, most = (constant_source(buffer.element.dtype.type(x), buffer.element) for x in (0, limit))
+            self.out.line(f"most = {zero}")
             self.out.line(f"for piece in range({buffer.size_elems}):")
-            most = constant_source(buffer.element.dtype.type(limit), buffer.element)
-            self.out.line(f"    if not ({buffer.name}[piece] <= {most}):")
-            self.out.line(f"        {name} = int64(0)")
+            self.out.line(f"    most = reduce_maximum(most, {buffer.name}[piece])")
+            self.out.line(f"if not (most <= {most}):")
+            self.out.line(f"    {name} = int64(0)")
 
     def _measure(self, m: Measure) -> None:
         """A maximum that keeps a NaN: whatever is compared with it then fails."""
