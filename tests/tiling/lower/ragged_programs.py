@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "gated", "operands", "ragged", "two_products"]
+__all__ = ["KINDS", "gated", "gathered", "operands", "ragged", "two_products"]
 
 KINDS = ("product", "by rows", "by weights")
 """y[m, n] = sum of x[m, k] w[g, k, n] for the row's group g; and from y's gradient c those of x and of w."""
@@ -80,3 +80,15 @@ def gated(rows: int, depth: int, columns: int, groups: int) -> str:
   %2 = stablehlo.multiply %0, %1 : {y}
   return %2 : {y} }}"""
     return first.replace("@main(", f"@main(%v: {v}, ") + second
+
+
+def gathered(rows: int, depth: int, columns: int, groups: int) -> str:
+    """A ragged product of rows that are gathered, and these rows."""
+    x, y, at = f"tensor<{rows}x{depth}xf32>", f"tensor<{rows}x{columns}xf32>", f"tensor<{rows}x1xi32>"
+    text = ragged("product", rows, depth, columns, groups).replace(f"%x: {x}", f"%from: {x}, %at: {at}")
+    gather = f"""{{
+  %x = "stablehlo.gather"(%from, %at) <{{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+    start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, {depth}>}}> : ({x}, {at}) -> {x}
+"""
+    text = text.replace(f"-> {y} {{\n", f"-> ({y}, {x}) {gather}", 1)
+    return text.replace(f"return %0 : {y}", f"return %0, %x : {y}, {x}")

@@ -18,11 +18,11 @@ from hlo.types import element_type
 from indexing.expr import Const
 from tests.mutations.programs import in_form
 from tests.tiling.files.test_loops_text import check
-from tests.tiling.lower.ragged_programs import KINDS, gated, operands, ragged, two_products
+from tests.tiling.lower.ragged_programs import KINDS, gated, gathered, operands, ragged, two_products
 from tests.tiling.proving.test_mutations import with_step
 from tiling import prove
 from tiling.files.plan_file import plan_from_text, plan_text
-from tiling.loops.ir import Nest, Schedule, Sequential
+from tiling.loops.ir import Nest, Schedule, Scope, Sequential
 from tiling.loops.limits import has_limits, in_full
 from tiling.passing import without
 from tiling.pipeline import finished
@@ -105,6 +105,21 @@ def test_two_products_of_one_choice_have_one_each() -> None:
     for sizes in SIZES.values():
         given = [v, x, w, np.array(sizes, np.int64).astype(np.int32)]
         agree(codegen.compile(plan)(*given)[0], interp.evaluate(module, *given)[0])
+
+
+def test_gathered_rows_are_stored_and_multiplied_in_one_kernel_that_is_proved() -> None:
+    """Which rows are gathered is known at run time only, and no mask leaves any of them out."""
+    module = hlo.parse(gathered(ROWS, DEPTH, COLUMNS, GROUPS))
+    plan = tiling.plan(module, machine=MACHINE, supports=codegen.supports)
+    (fusion,) = (f for f in plan.fusions if has_limits(f.schedule))
+    assert len(fusion.schedule.buffers_in(Scope.RESULT)) == 2
+    assert prove(fusion).holds
+    rng = np.random.default_rng(4)
+    x, at = rng.standard_normal((ROWS, DEPTH)).astype(np.float32), rng.integers(0, ROWS, (ROWS, 1)).astype(np.int32)
+    w = rng.standard_normal((GROUPS, DEPTH, COLUMNS)).astype(np.float32)
+    given = [x, at, w, np.array(SIZES["uneven"], np.int32)]
+    for found, expected in zip(codegen.compile(plan)(*given), interp.evaluate(module, *given), strict=True):
+        agree(found, expected)
 
 
 def test_random_groups() -> None:

@@ -209,6 +209,8 @@ class _Check:
             for v, missing in todo:
                 needs = self.left_out.needs(v)
                 if isinstance(needs, Declined):
+                    if self._complete() is None:  # whatever counts: all that is needed without a flag is read
+                        return None
                     raise Undecided(needs.reason)
                 for w, r in needs.items():
                     rest = missing.apply_range(plain(r))
