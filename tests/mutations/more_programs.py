@@ -116,10 +116,10 @@ CHANNELS_FIRST = """func.func @main(%x: tensor<1x8x7x8xf32>, %w: tensor<16x8x3x3
     : (tensor<1x8x7x8xf32>, tensor<16x8x3x3xf32>) -> tensor<1x16x7x8xf32>
   return %0 : tensor<1x16x7x8xf32> }"""
 
-HOLES_CHANNELS_FIRST = """func.func @main(%x: tensor<1x8x5x5xf32>, %w: tensor<16x8x3x3xf32>) -> tensor<1x16x9x9xf32> {
+HOLES_CHANNELS_FIRST = """func.func @main(%x: tensor<1x32x5x5xf32>, %w: tensor<16x32x3x3xf32>) -> tensor<1x16x9x9xf32> {
   %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
     window = {pad = [[1, 1], [1, 1]], lhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
-    : (tensor<1x8x5x5xf32>, tensor<16x8x3x3xf32>) -> tensor<1x16x9x9xf32>
+    : (tensor<1x32x5x5xf32>, tensor<16x32x3x3xf32>) -> tensor<1x16x9x9xf32>
   return %0 : tensor<1x16x9x9xf32> }"""
 
 TABLES = """func.func @main(%x: tensor<24x20xf32>, %w: tensor<20xf32>) -> tensor<24x20xf32> {

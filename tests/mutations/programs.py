@@ -63,10 +63,10 @@ CONVOLUTION = """func.func @main(%x: tensor<1x7x8x8xf32>, %w: tensor<3x3x8x16xf3
     : (tensor<1x7x8x8xf32>, tensor<3x3x8x16xf32>) -> tensor<1x7x8x16xf32>
   return %0 : tensor<1x7x8x16xf32> }"""
 
-HOLES = """func.func @main(%x: tensor<1x5x5x8xf32>, %w: tensor<3x3x8x16xf32>) -> tensor<1x9x9x16xf32> {
+HOLES = """func.func @main(%x: tensor<1x5x5x32xf32>, %w: tensor<3x3x32x16xf32>) -> tensor<1x9x9x16xf32> {
   %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
     window = {pad = [[1, 1], [1, 1]], lhs_dilate = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
-    : (tensor<1x5x5x8xf32>, tensor<3x3x8x16xf32>) -> tensor<1x9x9x16xf32>
+    : (tensor<1x5x5x32xf32>, tensor<3x3x32x16xf32>) -> tensor<1x9x9x16xf32>
   return %0 : tensor<1x9x9x16xf32> }"""
 
 CUMSUM = """func.func @main(%x: tensor<6x40xf32>) -> tensor<6x40xf32> {

@@ -165,3 +165,28 @@ def test_tiles_of_permutations_in_four_dimensions_are_turned(order: tuple[int, .
     machine = tiling.Machine(cores=1, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20)
     (fusion,) = tiling.plan(module, machine=machine).fusions
     assert any(isinstance(s, Turn) for s in fusion.schedule.main.steps)
+
+
+WIDE = Machine(cores=2, vector_bytes=64, vector_registers=32, l2_bytes=1 << 20)
+
+
+def _depthwise(rows: int, channels: int) -> str:
+    x, w = f"tensor<1x{rows}x{rows}x{channels}xf32>", f"tensor<3x3x1x{channels}xf32>"
+    return (
+        f"func.func @main(%x: {x}, %w: {w}) -> {x} {{\n  %0 = stablehlo.convolution(%x, %w) dim_numbers = "
+        "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, "
+        f"feature_group_count = {channels} : i64}} : ({x}, {w}) -> {x}\n  return %0 : {x} }}"
+    )
+
+
+@pytest.mark.parametrize("channels", [8, 12, 24])
+def test_channels_that_fill_no_vector_are_computed_side_by_side(channels: int) -> None:
+    """What is left of vectors was thought to be computed one by one: tasks had one channel each, of strided pixels."""
+    (fusion,) = tiling.plan(hlo.parse(_depthwise(56, channels)), machine=WIDE).fusions
+    assert fusion.tile_sizes[-1] == channels
+
+
+def test_a_windows_rows_fit_where_each_element_counts_once() -> None:
+    """Three rows of 144 channels are 97 KiB, which are read nine times over: only halves of rows were thought to fit."""
+    (fusion,) = tiling.plan(hlo.parse(_depthwise(56, 144)), machine=WIDE).fusions
+    assert fusion.tile_sizes[-2:] == (56, 144)

@@ -47,7 +47,7 @@ from tiling.passes.order_loops import order_loops
 from tiling.passes.unrolling.write_out_sums import MOST_SIDE_BY_SIDE
 from tiling.planning.costs.averages import Averages
 from tiling.planning.costs.borders import Borders
-from tiling.planning.costs.work import Work, order_of, work_of
+from tiling.planning.costs.work import Work, lanes_used, order_of, work_of
 
 __all__ = ["LINE_BYTES", "REACHED", "estimate", "estimate_phases", "least_seconds"]
 
@@ -142,15 +142,6 @@ def _one_by_one(step: Ordering | Scatter | Selection) -> float:
 _ORDERED: Memo[tuple[Nest, tuple[tuple[tuple[int, ...], int], ...]], tuple[Nest, Work]] = Memo(1 << 12)
 
 
-def _lanes_used(extent: int, lanes: int) -> float:
-    """Elements of an inner loop done at a time: whole vectors, and one by one what is left; 1 for a loop that never runs.
-
-    >>> _lanes_used(64, 16), _lanes_used(8, 16), _lanes_used(24, 16)
-    (16.0, 1.0, 2.6666666666666665)
-    """
-    return extent / (extent // lanes + extent % lanes) if extent else 1.0
-
-
 def _steps_of(f: FoldStep) -> int:
     """Operations of one step of a fold."""
     return max(len(f.nodes), len(f.op.regions[0].ops) - 1 if f.op.regions else 1)
@@ -171,6 +162,7 @@ class _Phase:
         self.scratch_bytes = schedule.thread_scratch_bytes
         self.task_bytes: dict[Buffer, int] = {}  # how much of a buffer one task touches
         self.boxes: dict[Buffer, tuple[list[tuple[int, int]], int]] = {}  # where that lies, and what its parts add up to
+        self.around: dict[Buffer, int] = {}  # how large that is, in bytes, each element once
         self.streamed: set[Buffer] = set()
         self.runs: dict[Buffer, int] = {}  # how many consecutive bytes of it, at least, each access comes to
         self.borders = Borders(phase, machine.cores)
@@ -343,7 +335,7 @@ class _Phase:
                 traffic += self._touch(b, prod([n for v, n in zip(f.variables, extents, strict=True) if v in named]))
         inner_extent = 1 if inner is None else max(extents[inner], 1)
         rows = iterations // inner_extent
-        seconds = operations / _lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided
+        seconds = operations / lanes_used(inner_extent, lanes) / (2.0 * m.hertz) + strided
         in_order = inner is not None and work.loops[inner].kind is LoopKind.REDUCTION
         if in_order and any(has_own_body(f.step.op) for f in work.folds):
             seconds += iterations * IN_ORDER_CYCLES / m.hertz
@@ -389,12 +381,14 @@ class _Phase:
 
         A window's accesses overlap, and lines hold what lies between steps of a few elements. Never more than all boxes' sum.
         """
+        item = buffer.element.itemsize_bytes
         box: list[tuple[int, int]] = []
         size = 1
         for e in index:
             low, high, step = e.constant, e.constant, 1
             for atom, k in e.terms:
                 if type(atom) is not Var:
+                    self.around[buffer] = max(self.around.get(buffer, 0), elements * item)
                     return elements
                 n = extents.get(atom, 1)
                 if n > 1:
@@ -413,7 +407,9 @@ class _Phase:
             box = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(known[0], box, strict=True)]
         self.boxes[buffer] = box, size
         around = prod([min(b - a + 1, n) for (a, b), n in zip(box, buffer.shape, strict=True)])
-        return max(elements, min(around, size))
+        inside = min(around, size)
+        self.around[buffer] = max(self.around.get(buffer, 0), inside * item)
+        return max(elements, inside)
 
     def _contract(self, c: Contract) -> tuple[float, float]:
         m = self.machine
@@ -541,7 +537,9 @@ class _Phase:
                 / (m.memory_bytes_per_second if outside else min(shared, 2 * m.memory_bytes_per_second))
             )
             if again:
-                kept = buffer not in self.streamed and task_bytes <= m.l2_bytes // 4
+                # A window's accesses overlap: what has to fit is what lies around them.
+                around = min(task_bytes, self.around.get(buffer, task_bytes))
+                kept = buffer not in self.streamed and around <= m.l2_bytes // 4
                 seconds += again / (shared * (4 if kept else 1))
                 beyond += task_bytes * (min(m.cores, tasks) - 1) if kept else again
             moved += whole

@@ -39,7 +39,7 @@ from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Skip,
 from tiling.passes.merge_nests import join_steps, one_skip
 from tiling.passes.order_loops import innermost, steps_looked_up
 
-__all__ = ["Access", "Fold", "Operation", "Part", "Stored", "Work", "as_in", "join_all", "order_of", "work_of"]
+__all__ = ["Access", "Fold", "Operation", "Part", "Stored", "Work", "as_in", "join_all", "lanes_used", "order_of", "work_of"]
 
 CHOICE = 2.0  # what a choice costs in additions
 
@@ -303,3 +303,14 @@ def _joined(first: Work, second: Work, ranges: Mapping[Var, Interval]) -> Work |
         tuple(loops), (*first.operations, *operations), (*first.loads, *kept), (*first.stores, *stores),
         (*first.folds, *second.folds), first.order_is_fixed or second.order_is_fixed, skip, first.has_runtimes,
     )  # fmt: skip
+
+
+def lanes_used(extent: int, lanes: int) -> float:
+    """Elements of an inner loop done at a time: whole vectors, and what is left in parts of them, each of which takes twice as
+    long as a whole one for what is around it; 1 for a loop that never runs.
+
+    >>> lanes_used(64, 16), lanes_used(8, 16), lanes_used(24, 16), lanes_used(3, 16)
+    (16.0, 4.0, 8.0, 1.0)
+    """
+    rest = extent % lanes
+    return extent / (extent // lanes + min(rest, 2 * rest.bit_count())) if extent else 1.0
