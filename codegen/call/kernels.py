@@ -52,9 +52,9 @@ class Kernel:
         """Flat arrays for what `function` takes behind its buffers: one thread's scratch, laid out as the machine code's.
 
         >>> import codegen, hlo
-        >>> kernel = codegen.compile(hlo.load("tests/programs/rotary.mlir")).kernels[1]
+        >>> kernel = codegen.compile(hlo.load("tests/programs/rotary.mlir")).kernels[0]
         >>> [a.dtype.name for a in kernel.scratch()]
-        ['float32', 'float32']
+        ['float32', 'float32', 'float32']
         >>> arrays = [np.ones(b.size_elems, b.element.dtype) for b in kernel.buffers]
         >>> kernel.function(0, 1, *arrays, *kernel.scratch())
         """
