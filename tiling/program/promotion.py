@@ -13,10 +13,11 @@ grows from group to group, so it is one of f32 that is rounded afterwards.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from hlo.builder import Builder
-from hlo.clone import clone_block, clone_op, with_replaced
+from hlo.clone import captured_values, clone_block, clone_op, with_replaced
 from hlo.module import Block, Op, Value
 from hlo.registry import Elementwise, Move, definition
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType
@@ -126,27 +127,31 @@ def products_of_choices(ops: Sequence[Op], results: Sequence[Value]) -> tuple[Se
     A product is bounded where it makes its factor itself, group by group; a factor of several products, as large as all rows for
     each group, would be stored.
     """
+    readers = Counter(results)
+    for op in ops:
+        readers.update(op.operands)
+        readers.update(v for b in op.regions for v in captured_values(b))
     done: dict[Value, Value] = {}
-    taken = set(results)
     made: list[Op] = []
     for op in ops:
         new = with_replaced(op, done)
         if op.name == "stablehlo.dot_general" and any(reads_choice(v, of_zeros=True) for v in op.operands):
-            new = _of_own_choices(new, taken, made)
+            new = _of_own_choices(op, new, readers, made)
             if _is_narrow_product(op):
                 new = _rounded(new, made)
             done.update(zip(op.results, new.results, strict=True))
         made.append(new)
-        taken.update(new.operands)
     return made, [done.get(v, v) for v in results]
 
 
-def _of_own_choices(product: Op, taken: set[Value], made: list[Op]) -> Op:
-    """The product with a copy of each choice among its factors that something else reads, too."""
+def _of_own_choices(op: Op, product: Op, readers: Counter[Value], made: list[Op]) -> Op:
+    """The product that `op` has become, with a copy of each choice among its factors that something else still reads."""
     own: dict[Value, Value] = {}
-    for v in product.operands:
-        if v in taken and v.op is not None and v.op.definition.mnemonic == "select" and reads_choice(v, of_zeros=True):
+    for old, v in zip(op.operands, product.operands, strict=True):
+        is_choice = v.op is not None and v.op.definition.mnemonic == "select" and reads_choice(v, of_zeros=True)
+        if is_choice and readers[old] > 1 and v.op is not None:
             made.append(clone_op(v.op, own))
+            readers[old] -= 1
     return with_replaced(product, own)
 
 

@@ -26,6 +26,7 @@ from tiling.loops.ir import Nest, Schedule, Scope, Sequential
 from tiling.loops.limits import has_limits, in_full
 from tiling.passing import without
 from tiling.pipeline import finished
+from tiling.program.flatten import flatten
 
 MACHINE = tiling.Machine(cores=2, vector_bytes=32, vector_registers=16)
 ROWS, DEPTH, COLUMNS, GROUPS = 96, 40, 33, 5
@@ -105,6 +106,21 @@ def test_two_products_of_one_choice_have_one_each() -> None:
     for sizes in SIZES.values():
         given = [v, x, w, np.array(sizes, np.int64).astype(np.int32)]
         agree(codegen.compile(plan)(*given)[0], interp.evaluate(module, *given)[0])
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_a_choice_that_something_reads_after_its_product_is_made_twice(element: str) -> None:
+    xs, sums = f"tensor<{GROUPS}x{ROWS}x{DEPTH}x{element}>", f"tensor<{ROWS}x{DEPTH}x{element}>"
+    text = ragged("product", ROWS, DEPTH, COLUMNS, GROUPS, element)
+    y = f"tensor<{ROWS}x{COLUMNS}x{element}>"
+    text = text.replace(f"-> {y} {{", f"-> ({y}, {sums}) {{", 1).replace(
+        f"return %0 : {y}",
+        f"""%n = stablehlo.constant dense<0.0> : tensor<{element}>
+  %s = stablehlo.reduce(%xm init: %n) applies stablehlo.add across dimensions = [0] : ({xs}, tensor<{element}>) -> {sums}
+  return %0, %s : {y}, {sums}""",
+    )
+    choices = [op for op in flatten(hlo.parse(text), supports=codegen.supports).ops if op.name == "stablehlo.select"]
+    assert len(choices) == 2
 
 
 def test_gathered_rows_are_stored_and_multiplied_in_one_kernel_that_is_proved() -> None:
