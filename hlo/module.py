@@ -204,6 +204,19 @@ class Function:
     def type(self) -> FunctionType:
         return FunctionType(tuple(a.type for a in self.arguments), self.result_types)
 
+    @property
+    def donations(self) -> dict[int, int]:
+        """Argument k -> the result whose elements may take its memory, as `tf.aliasing_output` says: one of the same type."""
+        found: dict[int, int] = {}
+        for k, attributes in enumerate(self.argument_attributes):
+            written = attributes.get("tf.aliasing_output")
+            number = getattr(written, "value", written)
+            if not isinstance(number, int) or not 0 <= number < len(self.result_types) or number in found.values():
+                continue
+            if self.arguments[k].type == self.result_types[number]:
+                found[k] = number
+        return found
+
     def __repr__(self) -> str:
         return f"<Function @{self.name}: {self.type}, {_op_count(self.body)}>"
 

@@ -53,6 +53,7 @@ def compile(
     target: KernelTarget | None = None,
     mesh: GridOfProcesses | None = None,
     infeed: Sequence[str] = (),
+    donate: bool = False,
 ) -> Executable:
     """The compiled form of a module's entry function, or of a plan that was made (and perhaps edited) before.
 
@@ -65,6 +66,8 @@ def compile(
     With a `mesh` the program runs on all its processes, each of which calls this and then the
     executable (docs/howto-mesh.md); one in the global view is partitioned first (`tiling.mesh.partition`). `infeed` names the
     functions of the module that its infeed ops call in turn, on this process; only programs on processes have them.
+    With `donate` results are written over the arguments that the function gives away for them (`tf.aliasing_output`), where it is
+    called so: by `Executable.call_in_place`, by `tilewright.jit` for donated arrays. Other calls copy these arguments first.
     Always succeeds on a verified module: what no kernel covers runs in the evaluator, and `fallbacks` says so.
     Raises KeyError when there is no function `entry`, TypeError for what is no module, ValueError for fewer than one thread,
     for `excess_precision` beside a plan, or for an `infeed` without a mesh.
@@ -83,7 +86,7 @@ def compile(
         rules = supports_beside(custom_calls or {})
         if not all(rules(op) is None for f in given.fusions for op in f.ops):
             # A plan made without knowing what can be generated: made again with it.
-            given = plan(given.module, given.program.name, given.machine, rules)
+            given = plan(given.module, given.program.name, given.machine, rules, donate=given.donate)
     else:
         machine = calibrated_machine()
         its = getattr(target, "target", None)  # what does not say for which vectors it compiles is planned for this CPU
@@ -92,7 +95,11 @@ def compile(
         if excess_precision is not None:
             machine = replace(machine, excess_precision=excess_precision)
         module, rules = as_module(module_or_plan), supports_beside(custom_calls or {})
-        given = remembered_plan(module, entry, machine) if rules is supports else plan(module, entry, machine, rules)
+        donate = donate and mesh is None
+        if rules is supports:
+            given = remembered_plan(module, entry, machine, donate)
+        else:
+            given = plan(module, entry, machine, rules, donate=donate)
     check_settings()
     print_stages(given, rules)
     planned = time.perf_counter()

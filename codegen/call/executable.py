@@ -27,7 +27,7 @@ from codegen.call.program.nodes import Compute, Evaluate, below
 from codegen.call.program.overlap import order_of, overlapped
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.call.quick import QuickCall, address_of
-from codegen.call.runs.arguments import ArgumentError, taken, without_arrays
+from codegen.call.runs.arguments import ArgumentError, may_write, taken, without_arrays
 from codegen.call.runs.by_xla import call_by_xla
 from codegen.call.runs.guarded import GuardedRun
 from codegen.call.tracing import Trace
@@ -172,7 +172,8 @@ class Executable:
         self._made_types = [(v.shape, v.tensor.dtype, v.tensor.size_bytes if k in layout.pooled else 0) for k, v in layout.made]
         self._kept_slots = layout.kept_slots
         inner = [max(layout.arena_bytes, 64), threads * self._launch.scratch_stride]
-        self._need_bytes = sum(map(memory.rounded_bytes, [*inner, *(v.tensor.size_bytes for _, v in layout.made)]))
+        self._inner_bytes = sum(map(memory.rounded_bytes, inner))
+        self._need_bytes = self._inner_bytes + sum(memory.rounded_bytes(v.tensor.size_bytes) for _, v in layout.made)
         is_alone = not self._debug and self.whole is None and self.processes is None
         usable = self.threads or native_threads.default_threads()
         self._quick = layout.quick_call(self._launch, seconds, usable) if is_alone else None
@@ -189,6 +190,8 @@ class Executable:
         """
         program = self.plan.program
         given, results = ([(self._slot(v), v) for v in vs] for vs in (program.arguments, program.results))
+        over = self.plan.written_over  # these lie where their results do
+        given = [(None if k in over else slot, v) for k, (slot, v) in enumerate(given)]
         alignments = given_alignments(given, results, self._assembly.exchanges)
         kept = []
         for n in computes:
@@ -288,6 +291,14 @@ class Executable:
             return self(*arrays)
         return self._spread_results(self._run(arrays, None, owner))
 
+    def call_in_place(self, *arrays: Any) -> tuple[np.ndarray, ...]:
+        """Runs the program, with results written over the arguments that it gives away for them (`compile(…, donate=True)`).
+
+        Such a result is the very array that was given, where that is writeable, in C's order, at the start of a cache line, and
+        shares no memory with another argument; else it is one of its own.
+        """
+        return self._run(arrays, None, in_place=True)
+
     def _spread_results(self, results: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
         """Results as arrays that know how they are spread, where they are."""
         if self.spread is None or self.processes is None:
@@ -321,8 +332,9 @@ class Executable:
             return Declined("other processes take part")
         threads = self.threads or native_threads.default_threads()
         return call_by_xla(
-            self._launch, self._layout, self._need_bytes, threads, self._evaluate, done, failures, is_plain, held
-        )
+            self._launch, self._layout, self._inner_bytes + self._layout.made_bytes, threads, self._evaluate, done, failures,
+            is_plain, held,
+        )  # fmt: skip
 
     def packs_for_xla(
         self, call: XlaCall, is_deleted: Callable[[Any], bool], is_idle: Callable[[], bool], hold: Callable[[Any], Any]
@@ -375,19 +387,20 @@ class Executable:
 
     def _run(
         self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None = None,
-        trace: Trace | None = None,
+        trace: Trace | None = None, in_place: bool = False,
     ) -> tuple[np.ndarray, ...]:  # fmt: skip
         if self.processes is None:
-            return self._run_here(arrays, spent, owner, trace)
+            return self._run_here(arrays, spent, owner, trace, in_place)
         try:
-            return self._run_here(arrays, spent, owner, trace)
+            return self._run_here(arrays, spent, owner, trace, in_place)
         except BaseException as e:
             self.processes.failed(e)  # nobody waits for what does not come
             raise
 
     def _run_here(
-        self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None, trace: Trace | None
-    ) -> tuple[np.ndarray, ...]:
+        self, arrays: Sequence[Any], spent: np.ndarray | None, owner: Callable[[int], Any] | None, trace: Trace | None,
+        in_place: bool,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
         if self.spread is not None and self.processes is not None and len(arrays) == len(self.spread.arguments):
             rank = self.processes.process[1]
             arrays = [self.spread.local(k, a, rank) for k, a in enumerate(arrays)]
@@ -404,16 +417,17 @@ class Executable:
             return run(given, self.threads, spent)
         memory.pool.begin(self._need_bytes)
         try:
-            return self._run_kernels(given, spent, owner, trace)
+            return self._run_kernels(given, spent, owner, trace, in_place)
         finally:
             memory.pool.end(self._need_bytes)
 
     def _run_kernels(
         self, given: Sequence[np.ndarray], spent: np.ndarray | None, owner: Callable[[int], Any] | None,
-        trace: Trace | None = None,
-    ) -> tuple[np.ndarray, ...]:
+        trace: Trace | None = None, in_place: bool = False,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
         layout = self._layout
         addresses = self._addresses.copy()
+        over = {result: argument for argument, result in layout.written_over}
         for (slot, _, _), a in zip(self._given, given, strict=True):
             if slot is not None:
                 addresses[slot] = address_of(a)
@@ -427,7 +441,7 @@ class Executable:
         outputs: list[np.ndarray] = []
         made: dict[int, np.ndarray] = {}
         again: list[tuple[int, int]] = []  # results that are another one's values, by their number and its memory
-        for (known, v), (shape, dtype, pooled_bytes) in zip(layout.made, self._made_types, strict=True):
+        for number, ((known, v), (shape, dtype, pooled_bytes)) in enumerate(zip(layout.made, self._made_types, strict=True)):
             if known is None:
                 outputs.append(literal(v))
                 continue
@@ -439,12 +453,16 @@ class Executable:
                 outputs.append(self._kept(known, given).copy())
                 continue
             try:
-                if pooled_bytes:
+                if in_place and number in over and may_write(given, over[number]):
+                    array = given[over[number]]
+                elif pooled_bytes:
                     array = memory.pool.lease(pooled_bytes, "output").array(shape, dtype)
                 else:  # kernels take it as NumPy aligns it
                     array = np.empty(shape, dtype)
             except (MemoryError, OSError, OverflowError) as e:
                 raise no_memory(v, self.plan.module) from e
+            if number in over and array is not given[over[number]]:
+                np.copyto(array, given[over[number]])
             addresses[known] = address_of(array)
             made[known] = array
             outputs.append(array)

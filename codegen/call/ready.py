@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from codegen.call import direct, xla_call
+from codegen.call import direct, xla_handler
 from codegen.launcher import native_threads
 from codegen.remembered.machine import calibrated_machine
 from codegen.remembered.plans import planner_digest
@@ -37,4 +37,4 @@ def _get_ready() -> None:
     with few_collections():
         native_threads.prepare(with_workers=False)  # these are for programs that have work for several threads
         direct.prepare()
-        xla_call.prepare()
+        xla_handler.prepare()

@@ -59,6 +59,7 @@ def recorded(executable: Executable) -> bytes | Declined:
         "copies": layout.copies,
         "arena_bytes": layout.arena_bytes,
         "pooled": sorted(layout.pooled),
+        "written_over": layout.written_over,
         "memories": layout.count,
         "packs": [[p.step, p.arguments, p.slots, p.readers] for p in executable._packs.packs],
         "cores": executable.plan.machine.cores,
@@ -135,6 +136,7 @@ def _restored(
         tuple((slot, offset, size_bytes) for slot, offset, size_bytes in document["copies"]),
         document["arena_bytes"],
         frozenset(document["pooled"]),
+        tuple((argument, result) for argument, result in document["written_over"]),
     )
     packs = [Pack(step, tuple(given), tuple(map(tuple, slots)), tuple(more)) for step, given, slots, more in document["packs"]]
     made._packs = KeptPacks(packs)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from itertools import count
+from types import MappingProxyType
 from typing import Any, get_args
 
-from codegen.kernel.ir import Assign, Augment, Expression, For, If, Kernel, Load, Name, Number, Statement, Store, While
+from codegen.kernel.ir import Assign, Augment, Expression, For, If, Kernel, Load, Name, Number, Statement, Store, While, printed
 
 __all__ = ["assigned", "assigned_by", "blocks", "in_one_memory", "inside", "substituted", "variables"]
 
@@ -49,10 +51,51 @@ def variables(kernel: Kernel) -> tuple[str, ...]:
 def in_one_memory(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
     """The kernel with each buffer in `names` another value in the memory of the one that it is mapped to.
 
-    Parameters keep their order; the ones joined are no arguments of their own.
+    Parameters keep their order; the ones joined are no arguments of their own. What is read of a joined one where
+    that element was stored already is read before the store. Raises RuntimeError where another element is read after a store.
     """
     joined = tuple(replace(p, name=names[p.name], also=True) if p.name in names else p for p in kernel.parameters)
-    return replace(kernel, parameters=joined, body=substituted(kernel.body, {old: Name(new) for old, new in names.items()}))
+    body = kernel.body
+    taken = set(variables(kernel))
+    for old, new in names.items():
+        body = _read_first(body, old, new, taken)
+    return replace(kernel, parameters=joined, body=substituted(body, {old: Name(new) for old, new in names.items()}))
+
+
+def _read_first(block: tuple[Statement, ...], old: str, new: str, taken: set[str]) -> tuple[Statement, ...]:
+    """A block in which old[i] is read before new[i] is stored."""
+    made: list[Statement] = []
+    rest = list(block)
+    while rest:
+        s = rest.pop(0)
+        if isinstance(s, For | While):
+            s = replace(s, body=_read_first(s.body, old, new, taken))
+        elif isinstance(s, If):
+            s = replace(s, then=_read_first(s.then, old, new, taken), otherwise=_read_first(s.otherwise, old, new, taken))
+        elif isinstance(s, Store) and s.buffer == new:
+            found = {load for x in rest for load in _loads(x) if load.buffer == old}
+            if found:
+                read = Load(old, s.index)
+                if found != {read}:
+                    raise RuntimeError(f"{old} is read at another place where {new} was stored: {sorted(map(printed, found))}")
+                name = next(n for k in count() if (n := f"w{k}") not in taken)
+                taken.add(name)
+                made.append(Assign(name, read))
+                rest = [_of(x, {}, {read: Name(name)}) for x in rest]
+        made.append(s)
+    return tuple(made)
+
+
+def _loads(x: Any) -> Iterator[Load]:
+    """The loads in a part of the tree."""
+    if isinstance(x, tuple):
+        for part in x:
+            yield from _loads(part)
+    elif type(x) in _PARTS:
+        if isinstance(x, Load):
+            yield x
+        for f in _PARTS[type(x)]:
+            yield from _loads(getattr(x, f))
 
 
 def substituted(statements: Iterable[Statement], values: Values) -> tuple[Statement, ...]:
@@ -73,16 +116,18 @@ _NAMED = {Assign: "name", For: "variable", Load: "buffer", Store: "buffer"}
 _PARTS = {kind: tuple(f.name for f in fields(kind)) for kind in (*get_args(Expression), *get_args(Statement))}
 
 
-def _of(x: Any, values: Values) -> Any:
-    """A part of the tree: a statement, an expression, several of them, or what is neither."""
+def _of(x: Any, values: Values, loaded: Mapping[Load, Expression] = MappingProxyType({})) -> Any:
+    """A part of the tree: a statement, an expression, several of them, or what is neither; `loaded` are known elements."""
     if isinstance(x, tuple):
-        return tuple([_of(part, values) for part in x])
+        return tuple([_of(part, values, loaded) for part in x])
     kind = type(x)
+    if loaded and kind is Load and x in loaded:
+        return loaded[x]
     if kind is Name:
         return values.get(x.name, x)
     if kind is Number or kind not in _PARTS:
         return x
-    made = {f: _of(getattr(x, f), values) for f in _PARTS[kind]}
+    made = {f: _of(getattr(x, f), values, loaded) for f in _PARTS[kind]}
     named = _NAMED.get(kind)
     if named is not None and isinstance(made[named], str):
         made[named] = _name(made[named], values)

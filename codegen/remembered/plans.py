@@ -10,6 +10,8 @@ import functools
 import hashlib
 import json
 import uuid
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from codegen.native import object_cache, workers
 from codegen.native.source_digest import source_digest
@@ -27,21 +29,23 @@ MANY_KINDS = 80  # of ops, whose kernels take as long to compile as a process ta
 MANY_MORE_KINDS = 300  # the same beside a process that has what compiles: what the other one loads is work that this one has done
 
 
-def remembered_plan(module: Module, entry: str = "main", machine: Machine | None = None) -> Plan:
+def remembered_plan(
+    module: Module, entry: str = "main", machine: Machine | None = None, donate: bool = False
+) -> Plan:  # fmt: skip
     """`tiling.plan` with what this machine found before. Raises KeyError when there is no function `entry`."""
     machine = machine or calibrated_machine()
     program = flatten(module, entry, supports)
-    key = _program_key(program, machine)
+    key = _program_key(program, machine, module.functions[entry].donations if donate else {})
     record = _read(key)
     if record is not None:
         try:
-            made = plan(module, entry, machine, supports, record.all_pins())
+            made = plan(module, entry, machine, supports, record.all_pins(), donate=donate)
             return record.applied_to(made)
         except ValueError:
             pass  # the record is of another program after all
     if _kinds(program) >= (MANY_MORE_KINDS if workers.is_prepared() else MANY_KINDS):
         workers.start_early()  # it loads what compiles while this process plans
-    made = plan(module, entry, machine, supports)
+    made = plan(module, entry, machine, supports, donate=donate)
     _write(key, made)
     return made
 
@@ -90,7 +94,7 @@ def _key(module: Module, entry: str, machine: Machine) -> str:
     return _program_key(flatten(module, entry, supports), machine)
 
 
-def _program_key(program: Program, machine: Machine) -> str:
+def _program_key(program: Program, machine: Machine, given_away: Mapping[int, int] = MappingProxyType({})) -> str:
     """sha256 over the flattened program (constants by type, one repeated element by value), machine, planner, skipped passes."""
     digest = hashlib.sha256(f"plan {planner_digest()} {machine!r} {sorted(skipped())}".encode())
     number: dict[Value, int] = {}
@@ -105,6 +109,8 @@ def _program_key(program: Program, machine: Machine) -> str:
             text.append(str(r.type))
         digest.update(repr(text).encode())
     digest.update(repr([number.get(v, -1) for v in program.results]).encode())
+    if given_away:
+        digest.update(repr(sorted(given_away.items())).encode())
     return digest.hexdigest()
 
 

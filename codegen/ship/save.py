@@ -35,8 +35,8 @@ def plan_for(made: Plan, target: FileTarget) -> Plan:
     machine = made.machine
     own = target.target
     fits = (machine.vector_bytes, machine.vector_registers) == (own.vector_bytes, own.vector_registers)
-    if fits and (not own.is_arm or machine.byte_products == own.byte_products):
-        return made
+    if fits and (not own.is_arm or machine.byte_products == own.byte_products) and not made.written_over:
+        return made  # (who calls a file gives nothing away)
     return plan(made.module, made.program.name, machine_for(own, machine), supports)
 
 

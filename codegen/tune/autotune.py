@@ -85,7 +85,7 @@ def measured_tiles(
         if time.monotonic() > deadline and made:
             break
         pins = _with_sizes(base.pins(), number, tried)
-        made[tried] = Executable(plan(base.module, entry, base.machine, supports, pins))
+        made[tried] = Executable(plan(base.module, entry, base.machine, supports, pins, donate=base.donate))
     spent: dict[tuple[int, ...], list[float]] = {tried: [] for tried in made}
     for turn in range(repeat):
         for tried, executable in made.items():

@@ -142,8 +142,8 @@ class Jitted(Called):
         self._waiting: dict[Any, Waiting] = {}  # those whose first call was evaluated
         self._evaluated = 0
         self._compiled_last: Any = None  # the last signature
-        self._donates = not {"donate_argnums", "donate_argnames"}.isdisjoint(options)
-        self._is_simple = not self._donates and self._shardings == [None, None]  # after JAX's own call nothing is left to do
+        self._donated = {name: options[name] for name in ("donate_argnums", "donate_argnames") if name in options}
+        self._is_simple = self._shardings == [None, None]  # after JAX's own call nothing is left to do
         self._called: dict[Any, list[weakref.ref[Any] | None]] = {}  # by signature, the arrays of its first call
         self._here = functools.partial(_called, weakref.ref(self))
         # Before the front: it goes first, and with it what XLA holds of the front's programs.
@@ -321,7 +321,8 @@ class Jitted(Called):
         def make() -> Any:
             calls = {**lowered.custom_calls, **self._custom_calls}
             tokens_as_arrays(lowered.module)
-            return codegen.compile(lowered.module, lowered.module.function().name, threads=self._threads, custom_calls=calls)
+            name = lowered.module.function().name
+            return codegen.compile(lowered.module, name, threads=self._threads, custom_calls=calls, donate=True)
 
         kept = lowered.kept or (find(lowered.text, self._threads) if waiting.later is not None else None)
         executable = kept.executable(make, self._threads) if kept is not None else Declined("it is not kept")
@@ -360,11 +361,6 @@ class Jitted(Called):
         if found is not ELSEWHERE and found is not MISSED:
             if front is not None and front.is_due():
                 self._look(front, args, kwargs)
-            if self._donates:
-                leaves, key = self._signature(args, kwargs)
-                made = self._made.get(key)
-                if made is not None:  # the cache may have been cleared meanwhile
-                    made.delete_donated(leaves)
             return found
         return self._thorough_call(args, kwargs, found is MISSED)
 
@@ -472,7 +468,7 @@ class Jitted(Called):
                 raise NotReadyError
             return front.bound(made, leaves)
 
-        return Front(jax, bind, self._numbers, self._names)
+        return Front(jax, bind, self._numbers, self._names, self._donated)
 
 
 def _missed(own: weakref.ref[Jitted], args: Any, kwargs: Any, is_missed: bool) -> Any:

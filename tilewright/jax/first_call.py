@@ -395,4 +395,5 @@ def compile_ahead(path: str) -> None:
         request: _Request = pickle.load(file)
     os.unlink(path)
     module = parsed(request.text)
-    keep(module, request.threads, compile_module(module, request.entry, threads=request.threads, custom_calls=CUSTOM_CALLS))
+    made = compile_module(module, request.entry, threads=request.threads, custom_calls=CUSTOM_CALLS, donate=True)
+    keep(module, request.threads, made)

@@ -12,7 +12,7 @@ import re
 import textwrap
 from typing import Any
 
-from codegen.call.xla_call import ARGUMENTS, BODY, BYTES, INTERRUPTED, RESULTS
+from codegen.call.xla_handler import ARGUMENTS, BODY, BYTES, INTERRUPTED, RESULTS
 from tilewright.pjrt import records
 from tilewright.pjrt.native_buffers import (
     BUFFER,

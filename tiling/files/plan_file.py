@@ -61,6 +61,7 @@ def plan_text(made: Plan) -> str:
         "schema": SCHEMA,
         "module": str(made.module),
         "entry": made.program.name,
+        "donate": made.donate,
         "machine": {f.name: getattr(made.machine, f.name) for f in fields(Machine)},
         "cost_model": model_of(made.machine) is not None,
         "rules": names[0],
@@ -149,7 +150,8 @@ def plan_from_text(text: str, cost_model: CostModel | None = None) -> Plan:
         machine = _machine(document["machine"])
         record = parsed_record(document["record"])
         module = parse(document["module"])
-        made = plan(module, document["entry"], machine, rules, record.all_pins(), cost_model=cost_model)
+        donate = bool(document.get("donate", False))
+        made = plan(module, document["entry"], machine, rules, record.all_pins(), cost_model=cost_model, donate=donate)
         for value, order in document["orders"]:
             made = with_loop_order(made, value, order)
         made = record.applied_to(with_loops(made, document["loops"]))

@@ -19,8 +19,8 @@ from tiling.program.unroll_short_loops import trips
 
 __all__ = ["PlanRegion", "classify_carries", "plan_control", "with_takeovers"]
 
-PlanRegion = Callable[[Op, int, Program, Mapping[Value, Value]], Plan]
-"""Plans the program of an op's region of that number; the mapping says what a loop's arguments become."""
+PlanRegion = Callable[[Op, int, Program, Mapping[Value, int]], Plan]
+"""Plans the program of an op's region of that number; the mapping says which result each of a loop's arguments becomes."""
 
 EXCHANGED_BYTES = 1 << 12
 """Values from this size on change places instead of being copied."""
@@ -34,9 +34,9 @@ def plan_control(
     names = {"stablehlo.while": ("cond", "body"), "stablehlo.if": ("true", "false")}.get(op.name)
     for k, block in enumerate(op.regions):
         region = flatten_region(module, block, f"{name}_{names[k] if names else k}", supports)
-        passed: dict[Value, Value] = {}
+        passed: dict[Value, int] = {}
         if op.name == "stablehlo.while" and k == 1:
-            passed = dict(zip(region.arguments, region.program.results, strict=True))
+            passed = {a: number for number, a in enumerate(region.arguments)}
         plan = plan_region(op, k, region.program, passed)
         regions.append(RegionPlan(Region(plan.program, region.captured), plan))
     if op.name != "stablehlo.while":

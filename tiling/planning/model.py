@@ -232,6 +232,7 @@ class Plan:
     reuses: tuple[Reuse, ...] = ()
     strips: tuple[Pin, ...] = ()  # the loops over strips that the program was given, in this order
     supports: Supports | None = None  # which ops were planned; None for a region's plan
+    donate: bool = False  # whether results may be written over arguments that the function gives away
 
     @property
     def fusions(self) -> tuple[Fusion, ...]:
@@ -246,6 +247,20 @@ class Plan:
     def library(self) -> tuple[EvaluatorStep, ...]:
         """What a library runs, there and in regions."""
         return tuple(s for p in self.nested() for s in p.steps if isinstance(s, EvaluatorStep) and s.library)
+
+    @property
+    def written_over(self) -> dict[int, int]:
+        """The program's argument k -> the result that is written over it, where the plan may do so (`donate`)."""
+        over = {r.source: r.target for r in self.reuses if r.shared}
+        number = {v: k for k, v in reversed(list(enumerate(self.program.results)))}
+        found: dict[int, int] = {}
+        for k, argument in enumerate(self.program.arguments) if self.donate else ():
+            end = argument
+            while end in over:
+                end = over[end]
+            if end is not argument:
+                found[k] = number[end]
+        return found
 
     @property
     def controls(self) -> tuple[ControlStep, ...]:

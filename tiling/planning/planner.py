@@ -31,14 +31,14 @@ from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
 from tiling.planning.joins import is_plain, joins_plainly, weighed
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
-from tiling.planning.reuse import PlanStep, ordered, resolve_reuses
+from tiling.planning.reuse import PlanStep, ordered, resolve_reuses, taken_by_results
 from tiling.planning.same_structure import Structures
 from tiling.planning.search import Candidate, Kernel, Tried, Weighed, best_tiles, contractions
 from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.planning.stages import Stage, find_stages, ops_of
 from tiling.planning.strips import pinned_strips, with_strips
 from tiling.program.expand import Supports
-from tiling.program.flatten import Program, flatten
+from tiling.program.flatten import Program, flatten, given_away
 from tiling.program.in_place_updates import UPDATES, is_update, mark_updates
 from tiling.program.inputs import factors_side_by_side, is_control, normed_kernels, op_inputs
 from tiling.program.library_ops import library_of
@@ -60,12 +60,14 @@ def plan(
     pins: Sequence[Pin] = (),
     budget_seconds: float | None = None,
     cost_model: CostModel | None = None,
+    donate: bool = False,
 ) -> Plan:
     """Plans the fusions and tiles of a module's entry function.
 
     `supports` tells which ops the code generator has rules for (`codegen.supports`); without it all that has maps is planned.
     `pins` are fusions that are wanted as they are; the rest is planned around them. When `budget_seconds` are over, what has
     not been decided stays apart, and its decisions say so. `cost_model` weighs the candidates (a CPU's seconds by default).
+    With `donate` results may be written over the arguments that the function gives away for them (`hlo.Function.donations`).
 
     Never fails on a verified module: what cannot be compiled becomes an `EvaluatorStep` with its reason.
     Raises KeyError when the module has no function `entry`, ValueError for pins that name no stage, overlap, or have no schedule.
@@ -88,14 +90,20 @@ def plan(
         ops = len(program.ops) + sum(len(list(walk(b))) for op in program.ops for b in op.regions)
         deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
         with few_collections(ops):
-            return replace(_plan_program(program, {}, machine, module, supports, tuple(pins), deadline), supports=supports)
+            given = given_away(program, module.functions[entry]) if donate else {}
+            made = _plan_program(program, given, machine, module, supports, tuple(pins), deadline)
+            return replace(made, supports=supports, donate=donate)
 
 
 def _plan_program(
-    plain: Program, passed_on: Mapping[Value, Value], machine: Machine, module: Module, supports: Supports,
+    plain: Program, passed_on: Mapping[Value, int], machine: Machine, module: Module, supports: Supports,
     pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False, is_region: bool = False,
 ) -> Plan:  # fmt: skip
-    """The plan of a flattened program, or of a region: `passed_on` are a loop body's arguments with what they become."""
+    """The plan of a flattened program, or of a region.
+
+    `passed_on` are arguments with the numbers of the results that may take their memory: what a loop body's arguments become, and
+    what the caller gives away.
+    """
     strips = tuple(p for p in pins if p.strips and not p.region)
     others = tuple(p for p in pins if p not in strips)
 
@@ -112,12 +120,12 @@ def _plan_program(
 
 
 def _plan_as_it_is(
-    plain: Program, passed_on: Mapping[Value, Value], machine: Machine, module: Module, supports: Supports,
+    plain: Program, passed_on: Mapping[Value, int], machine: Machine, module: Module, supports: Supports,
     pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False, is_region: bool = False, marks: bool = True,
 ) -> Plan:  # fmt: skip
     """The same without loops over strips."""
 
-    def plan_region(op: Op, k: int, region: Program, passed: Mapping[Value, Value]) -> Plan:
+    def plan_region(op: Op, k: int, region: Program, passed: Mapping[Value, int]) -> Plan:
         path = (number[op], k)
         inside = tuple(p.inside for p in pins if p.region[:2] == path)
         return _plan_program(region, passed, machine, module, supports, inside, deadline, is_strip_loop(op), True)
@@ -127,15 +135,17 @@ def _plan_as_it_is(
     program = mark_updates(plain, passed_on, lambda op: op.name in takes and supports(op) is None)
     refused = {op: reason for op in program.ops if (reason := supports(op)) is not None}
     number = {op: k for k, op in enumerate(program.ops)}
-    becomes = dict(zip(passed_on, program.results, strict=True)) if passed_on else {}
+    becomes = {a: program.results[number] for a, number in passed_on.items()}
     own = tuple(p for p in pins if not p.region)
     weighs_all = model_of(machine) is not None  # what goes without saying does so for a CPU
-    keeps = not is_region and not any(map(is_control, program.ops))  # a program that jumps keeps nothing between calls
+    # A program that jumps keeps nothing between calls, and one that is given arguments to write to has others in each.
+    keeps = not is_region and not passed_on and not any(map(is_control, program.ops))
     factors, normed = (find(program) if keeps else frozenset[Value]() for find in (factors_side_by_side, normed_kernels))
     while True:
         planner = Planner(
-            program, machine, module, refused, own, deadline, plan_region, supports, becomes, factors, normed, weighs_all, is_lean
-        )
+            program, machine, module, refused, own, deadline, plan_region, supports, becomes, factors, normed, weighs_all,
+            is_lean, is_region,
+        )  # fmt: skip
         try:
             made = planner.run()
         except NoSchedule:
@@ -168,6 +178,7 @@ class Planner:
     normed: frozenset[Value]  # those that folds and elementwise ops make of arguments alone
     weighs_all: bool = False  # no join goes without saying
     is_lean: bool = False  # a loop over strips has memory for a strip: nothing whole is packed ahead of it
+    is_region: bool = False
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[Op, Declined] = field(default_factory=dict)
     known_tiles: dict[tuple[int, bool], Weighed | Declined] = field(default_factory=dict)
@@ -206,6 +217,7 @@ class Planner:
         reuses: tuple[Reuse, ...] = ()
         if not self.newly_refused:
             steps, reuses = resolve_reuses(self.program, self._steps(), self.passed_on)
+            reuses = reuses if self.is_region else taken_by_results(reuses, self.passed_on)
             steps = tuple(with_takeovers(s, reuses) if isinstance(s, ControlStep) else s for s in steps)
         return Plan(self.program, self.machine, steps, tuple(self.decisions), self.names, self.module, reuses)
 

@@ -53,7 +53,7 @@ def apart(made: Plan, path: tuple[int, ...], fusion: Fusion, supports: Supports)
     single = tuple(Pin((k,), None, path) for k in mine.ops)
     others = tuple(p for p in made.pins() if (p.ops, p.region) != (mine.ops, mine.region))
     try:
-        return plan(made.module, made.program.name, made.machine, supports, (*others, *single))
+        return plan(made.module, made.program.name, made.machine, supports, (*others, *single), donate=made.donate)
     except ValueError:
         return None  # a stage that has a schedule beside the others only
 

@@ -7,7 +7,7 @@ written. Steps that only read `source` then have to come first; where they canno
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from hlo.clone import captured_values
@@ -19,7 +19,7 @@ from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Reuse
 from tiling.program.flatten import Program
 from tiling.program.in_place_updates import is_update
 
-__all__ = ["PlanStep", "ordered", "resolve_reuses", "stores_to", "writes_of_step"]
+__all__ = ["PlanStep", "ordered", "resolve_reuses", "stores_to", "taken_by_results", "writes_of_step"]
 
 PlanStep = Fusion | EvaluatorStep | ControlStep
 T = TypeVar("T")
@@ -53,7 +53,8 @@ def resolve_reuses(
 ) -> tuple[tuple[PlanStep, ...], tuple[Reuse, ...]]:
     """The steps in an order that lets results be written over what they are made from, and which are.
 
-    `passed_on` are a loop body's arguments with what they become; other arguments are never written.
+    `passed_on` are a loop body's arguments with what they become, or those that the caller gives away with the results that may
+    take their memory; other arguments are never written.
     """
     made_by = {v: k for k, s in enumerate(steps) for v in writes_of_step(s)}
     readers: dict[Value, set[int]] = {}
@@ -88,6 +89,24 @@ def resolve_reuses(
             given.add(c.target)
             reuses.append(Reuse(c.source, c.target, not reason, reason))
     return tuple(ordered(steps, before)), tuple(reuses)
+
+
+def taken_by_results(reuses: Sequence[Reuse], given: Mapping[Value, Value]) -> tuple[Reuse, ...]:
+    """The reuses without those of arguments that the caller gave away for another result than the one that would lie there.
+
+    The caller looks for this result in the argument's memory, and for nothing else.
+    """
+    over = {r.source: r.target for r in reuses if r.shared}
+    kept: list[Reuse] = []
+    for r in reuses:
+        end = r.target
+        while end in over:
+            end = over[end]
+        if not r.shared or r.source not in given or end is given[r.source]:
+            kept.append(r)
+        elif r.target.op is not None and is_update(r.target.op):
+            kept.append(replace(r, shared=False, reason="the result that may take its memory is another one"))
+    return tuple(kept)
 
 
 def _reads_itself(step: PlanStep, source: Value) -> bool:
@@ -168,10 +187,9 @@ def _may_overwrite(fusion: Fusion, source: Value, target: Value) -> bool:
     others = Phase((), tuple(s for s in phase.steps if s is not here))
     if len(mine) != 1 or stores_to(others, written) or _loads_from(others, source, read):
         return False
-    place = here.stores.index(mine[0])
-    later = [s.node for s in here.stores[place + 1 :]] + [n for f in here.folds for n in (*f.nodes, *f.inits)]
-    if any(_is_of(x, source, read) for x in loads(later)):
+    if any(_is_of(x, source, read) for x in loads([n for f in here.folds for n in (*f.nodes, *f.inits)])):
         return False
+    # (What other stores of the nest read of it is read before: `codegen.kernel.rename.in_one_memory`.)
     roots = [s.node for s in here.stores]
     return all(x.index == mine[0].index and not x.runtimes for x in loads(roots) if _is_of(x, source, read))
 

@@ -33,7 +33,7 @@ from hlo.attributes import freeze_attributes
 from hlo.calls import check_size
 from hlo.clone import captured_values, clone_block
 from hlo.decompositions.quantized import has_quantized, stored
-from hlo.module import Block, DenseArray, Module, Op, Value, walk
+from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
 from hlo.registry import Generate, Literal, Structure, definition
 from hlo.types import ElementType, TensorType, with_layout
 from tiling.passing import runs
@@ -53,6 +53,7 @@ __all__ = [
     "Region",
     "flatten",
     "flatten_region",
+    "given_away",
     "is_rebuilt",
     "live_ops",
     "region_key",
@@ -67,6 +68,13 @@ class Program:
     arguments: tuple[Value, ...]
     ops: tuple[Op, ...]
     results: tuple[Value, ...]
+
+
+def given_away(program: Program, function: Function) -> dict[Value, int]:
+    """The arguments of a flattened function that its caller gives away, with the numbers of the results that may lie there."""
+    if len(program.arguments) != len(function.arguments) or len(program.results) != len(function.result_types):
+        return {}  # tuples were taken apart
+    return {program.arguments[k]: number for k, number in function.donations.items()}
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class Layout:
     `given` and `made` are the arguments and results, each with its memory's number: None for one that no step touches. `fixed`
     are the constants. `offsets` are places in an arena of `arena_bytes`; so are those of the `copies` of small arguments:
     (memory, place, bytes). `pooled` are the results that come from the pool, in whole lines of the cache; NumPy makes the rest.
+    `written_over` are the arguments whose memory is a result's, as (argument, result): a call copies what it may not change.
     """
 
     count: int
@@ -39,6 +40,7 @@ class Layout:
     copies: tuple[tuple[int, int, int], ...]
     arena_bytes: int
     pooled: frozenset[int]
+    written_over: tuple[tuple[int, int], ...] = ()
 
     @property
     def fixed_addresses(self) -> dict[int, int]:
@@ -48,7 +50,19 @@ class Layout:
     @property
     def kept_slots(self) -> set[int]:
         """The memories of arguments and constants, which a result that is one of them is copied from."""
-        return {slot for slot, _ in self.given if slot is not None} | {slot for slot, _ in self.fixed}
+        mine = {slot for slot, _ in self.given if slot is not None} | {slot for slot, _ in self.fixed}
+        return mine - self.shared_slots
+
+    @property
+    def shared_slots(self) -> frozenset[int | None]:
+        """The memories of the arguments that are written over."""
+        return frozenset(self.given[k][0] for k, _ in self.written_over)
+
+    @property
+    def made_bytes(self) -> int:
+        """The bytes of results that a call has to find memory for, which is not an argument's."""
+        taken = {result for _, result in self.written_over}
+        return sum(memory.rounded_bytes(v.tensor.size_bytes) for k, (_, v) in enumerate(self.made) if k not in taken)
 
     def quick_call(self, steps: launch.Plan, seconds: float, threads: int) -> QuickCall | None:
         """The short way to call a small program, or None. `seconds` and `threads` are as in `QuickCall.takes`."""
@@ -73,13 +87,15 @@ def laid_out(made: Plan, assembly: Assembly, lives: Mapping[int, Sequence[int]],
     inner = [s for s in lives if s not in elsewhere]
     offsets, inner_bytes = place([Lifetime(assembly.sizes[s], lives[s][0], lives[s][1]) for s in inner])
     largest = _largest(computes)
-    copies, arena_bytes = _copies(given, largest, inner_bytes)
+    over = tuple(sorted(made.written_over.items()))
+    copies, arena_bytes = _copies([(s, v) for k, (s, v) in enumerate(given) if k not in dict(over)], largest, inner_bytes)
     # NumPy makes a small result in a tenth of the time, and a kernel that goes through much more memory writes to it for longer.
     pooled = frozenset(
         slot for slot, v in results if slot is not None
         and (v.tensor.size_bytes > SMALL_BYTES or largest.get(slot, 0) >= READ_AGAIN * max(v.tensor.size_bytes, SMALL_BYTES))
     )  # fmt: skip
-    return Layout(assembly.count, given, results, fixed, dict(zip(inner, offsets, strict=True)), copies, arena_bytes, pooled)
+    offsets_of = dict(zip(inner, offsets, strict=True))
+    return Layout(assembly.count, given, results, fixed, offsets_of, copies, arena_bytes, pooled, over)
 
 
 def literal(v: Value) -> np.ndarray:

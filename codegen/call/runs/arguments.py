@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from codegen.call.program.layout import LINE_BYTES
 from hlo.errors import TilewrightError
 from hlo.module import Value
 from hlo.types import TensorType
 from tiling import Plan
 
-__all__ = ["ArgumentError", "taken", "without_arrays"]
+__all__ = ["ArgumentError", "may_write", "taken", "without_arrays"]
 
 
 class ArgumentError(TilewrightError):
@@ -43,6 +44,14 @@ def taken(wanted: Sequence[Value], arrays: Sequence[Any]) -> list[Any]:
             raise ArgumentError(f"{label}: expected {t}, found an array of shape {list(a.shape)}, {a.dtype}")
         given.append(np.require(a, requirements=["C", "A"]))
     return given
+
+
+def may_write(given: Sequence[np.ndarray], number: int) -> bool:
+    """Whether a call may write over an argument: it starts with a cache line, as kernels were told, and is nobody else's."""
+    a = given[number]
+    if not a.flags.writeable or a.ctypes.data % LINE_BYTES:
+        return False
+    return not any(np.may_share_memory(a, other) for k, other in enumerate(given) if k != number)
 
 
 def without_arrays(made: Plan) -> str | None:

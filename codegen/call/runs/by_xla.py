@@ -30,8 +30,10 @@ def call_by_xla(
     is_plain: bool,
     held: int,
 ) -> XlaCall | Declined:
-    """The call, or why there is none. `need_bytes` is what a call takes beside its arguments."""
-    if need_bytes > XLA_MOST_BYTES:
+    """The call, or why there is none. `need_bytes` is what a call takes beside its arguments and what is written over them."""
+    # A program that writes over arguments keeps memory of its own: the thorough way would copy them.
+    keeps_room = layout.written_over and layout.made_bytes <= XLA_MOST_BYTES
+    if need_bytes > XLA_MOST_BYTES and not keeps_room:
         return Declined(f"it needs {amount(need_bytes)}, which the pool keeps between calls and XLA does not")
     fixed = layout.fixed_addresses
     kept = layout.kept_slots
@@ -50,6 +52,11 @@ def call_by_xla(
             continue
         made.append((known, size_bytes, 1))
     given = [slot for slot, _ in layout.given]
-    return XlaCall(
-        steps, given, made, fixed, layout.offsets, layout.arena_bytes, threads, evaluate, done, failures, is_plain, literals, held
-    )
+    over = [(argument, result, layout.made[result][1].tensor.size_bytes) for argument, result in layout.written_over]
+    call = XlaCall(
+        steps, given, made, fixed, layout.offsets, layout.arena_bytes, threads, evaluate, done, failures, is_plain, literals,
+        held, over,
+    )  # fmt: skip
+    if need_bytes > XLA_MOST_BYTES and not call.keep_room():
+        return Declined(f"it needs {amount(call.bytes)}, which is more than may be kept")
+    return call

@@ -37,7 +37,7 @@ class GuardedRun:
         guards = Guards(dict(zip(self.steps.kernels, self.uses, strict=True)), self.told, before=self.before)
         addresses = self.addresses.copy()
         for k, ((slot, _), a) in enumerate(zip(layout.given, given, strict=True)):
-            if slot is not None:
+            if slot is not None and slot not in layout.shared_slots:
                 addresses[slot] = guards.place_copy(slot, f"argument {k}", a)
         for slot, a in layout.fixed:
             addresses[slot] = guards.place_copy(slot, "constant", a)
@@ -46,6 +46,10 @@ class GuardedRun:
         for k, (known, v) in enumerate(layout.made):
             if known is not None:
                 addresses[known] = guards.place(known, f"result {k}", v.tensor.size_bytes)
+        for argument, result in layout.written_over:
+            slot, v = layout.made[result]
+            assert slot is not None, "a step writes it"
+            guards.array(slot, v.shape, v.tensor.dtype)[...] = given[argument]
         self.steps.run(addresses, threads, spent, self.evaluate, guards)
         # Results are copies: guarded pages are not kept for longer than the call.
         return tuple([literal(v) if s is None else guards.array(s, v.shape, v.tensor.dtype).copy() for s, v in layout.made])

@@ -122,10 +122,10 @@ def test_the_walk_takes_every_kernel_of_the_examples(path: Path, numba_calls: li
 
 
 def test_the_walk_takes_the_launcher(numba_calls: list[str]) -> None:
-    from codegen.call import xla_call
+    from codegen.call import xla_handler
     from codegen.launcher import run_source
 
-    for source in (run_source.WORKER_SOURCE, run_source.RUN_SOURCE, run_source.OWN_SOURCE, xla_call._FRAME_SOURCE):
+    for source in (run_source.WORKER_SOURCE, run_source.RUN_SOURCE, run_source.OWN_SOURCE, xla_handler.FRAME_SOURCE):
         compile_kernel(source, KernelSignature(()))
     assert not numba_calls
 

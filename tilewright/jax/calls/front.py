@@ -18,22 +18,14 @@ import ctypes
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from codegen.call.xla_call import (
-    ATTRIBUTE,
-    HOLD,
-    MESSAGE,
-    TARGET,
-    Failures,
-    XlaCall,
-    expect_memory,
-    handler_address,
-    hold_type,
-)  # fmt: skip
+from codegen.call.xla_call import Failures, XlaCall, expect_memory
+from codegen.call.xla_handler import ATTRIBUTE, HOLD, MESSAGE, TARGET, handler_address, hold_type
 from codegen.call.xla_packs import Known, XlaPacks
 from codegen.launcher import native_threads
 from codegen.native import interrupts
@@ -85,6 +77,7 @@ DIRECT_BYTES = 1 << 16
 """Calls that take at most so much memory may be made without Python in between: they are not refused for want of it."""
 
 _GUARD, _REFUSED = "Disallowed host-to-device transfer", "Recursively calling jit"
+_DONATED_TWICE = "used by the same call to", "donated in the same call", "donate the same buffer twice"
 
 
 class NotReadyError(Exception):
@@ -133,14 +126,17 @@ class Front:
     """`front.call(args, kwargs)`: what a call of a function gives by JAX's own call, or `ELSEWHERE` or `MISSED`.
 
     `bind(*args, **kwargs)` is traced by JAX once for each signature: it gives the tree of results of `bound`, or raises
-    NotReadyError. `numbers` and `names` are those of static arguments.
+    NotReadyError. `numbers` and `names` are those of static arguments; `donated` are JAX's options of what is given away.
     """
 
-    def __init__(self, jax: Any, bind: Callable[..., Any], numbers: Collection[int], names: Collection[str]) -> None:
+    def __init__(
+        self, jax: Any, bind: Callable[..., Any], numbers: Collection[int], names: Collection[str],
+        donated: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         from jax._src import array, core
 
         self._jax = jax
-        self._jit = jax.jit(bind, static_argnums=tuple(numbers), static_argnames=tuple(names))
+        self._jit = jax.jit(bind, static_argnums=tuple(numbers), static_argnames=tuple(names), **donated)
         self._has_static = bool(numbers or names)
         # What `core.trace_state_clean` asks, without its calls
         self._trace, self._axes = core.trace_state_strong_ref, core.axis_env_state
@@ -193,8 +189,9 @@ class Front:
         )
         if isinstance(call, XlaCall):
             _registered()
-            results_bytes = sum(a.size * a.dtype.itemsize for a in made.lowered.out_avals if not _is_key(jax, a))
-            expect_memory(2 * (call.bytes + results_bytes))
+            taken = {result for _, result, _ in call.written_over}
+            avals = [a for k, a in enumerate(made.lowered.out_avals) if k not in taken and not _is_key(jax, a)]
+            expect_memory(2 * (call.bytes + sum(a.size * a.dtype.itemsize for a in avals)))
             is_direct = call.threads == 1 and call.bytes <= DIRECT_BYTES
             idle = _idle(self._done, self._void, self._begun)
             packs = made.executable.packs_for_xla(call, _is_deleted, idle, held)
@@ -251,7 +248,7 @@ class Front:
                     raise NotReadyError
                 return _bound(jax, made, program, others, is_long, numbers)
 
-            call = KnownCall(jax, known, given, tree, leaves, self._array, bound)
+            call = KnownCall(jax, known, given, tree, leaves, self._array, bound, made.donated)
             if call.is_possible:
                 self._known[made] = call
 
@@ -355,7 +352,7 @@ class Front:
         raised = self._failures.take()
         if raised is not None:
             raise raised from None
-        if _GUARD in str(e):
+        if _GUARD in str(e) or any(text in str(e) for text in _DONATED_TWICE):
             next(self._void)
             raise e
         if MESSAGE not in str(e):
@@ -496,7 +493,9 @@ def _bound(
     storage = [jax.eval_shape(functools.partial(stored, k), a) if _is_key(jax, a) else a for k, a in enumerate(avals)]
     wanted = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in storage]
     given = [*raw, *_weight(jax, raw)] if is_long else raw
-    found = list(jax.ffi.ffi_call(TARGET, wanted)(*given, **{ATTRIBUTE: np.int64(call.address)}))
+    aliases = {argument: result for argument, result, _ in call.written_over}
+    run = jax.ffi.ffi_call(TARGET, wanted, input_output_aliases=aliases)
+    found = list(run(*given, **{ATTRIBUTE: np.int64(call.address)}))
     for k, aval in enumerate(avals):
         if k in implementations:
             found[k] = jax.random.wrap_key_data(found[k], impl=implementations[k])

@@ -95,12 +95,13 @@ class Held:
 class KnownCall:
     """`function(*others)` gives the results of calls that it `takes`; `bound(others)` is what JAX traces for it.
 
-    `tree` and `leaves` are those of one such call, `given` its arguments as they came; its arrays are of the type `array`.
+    `tree` and `leaves` are those of one such call, `given` its arguments as they came; its arrays are of the type `array`. Those
+    with the numbers `donated` are given away.
     """
 
     def __init__(
         self, jax: Any, known: Known, given: Any, tree: Any, leaves: Sequence[Any], array: type,
-        bound: Callable[[Sequence[Any]], Any],
+        bound: Callable[[Sequence[Any]], Any], donated: Collection[int] = (),
     ) -> None:  # fmt: skip
         self.known = weakref.ref(known)  # it holds the weights' memory, for others to give back
         self._numbers, self._ids, self._others = known.numbers, known.ids, known.others
@@ -120,7 +121,8 @@ class KnownCall:
         def call(*others: Any) -> Any:
             return bound(others)
 
-        self.function = jax.jit(call, keep_unused=True)
+        given_away = tuple(k for k, n in enumerate(known.others) if n in donated)
+        self.function = jax.jit(call, keep_unused=True, donate_argnums=given_away)
 
     def others_of(self, given: Any) -> list[Any] | None:
         """The arguments that change of a call that holds the known ones as the call did that this was made for, none deleted.

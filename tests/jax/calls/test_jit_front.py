@@ -29,10 +29,10 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax
     import jax.numpy as jnp
 
-    from codegen.call import xla_call
+    from codegen.call import xla_handler
     from tilewright.jax.calls import front
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def _served(f: Any) -> int:
@@ -358,7 +358,7 @@ def test_long_calls_return_before_they_are_over() -> None:
     So are those that are over in less time than JAX needs for their many arrays: they waited for another thread to begin.
     """
     go_on, threads = threading.Event(), []
-    allocate, _ = xla_call._allocator()
+    allocate, _ = xla_handler.allocator()
 
     @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
     def held(size: int) -> Any:
@@ -374,7 +374,7 @@ def test_long_calls_return_before_they_are_over() -> None:
         g = tilewright.jit(f)
         _, _, wanted = (np.asarray(g(x)) for _ in range(3))
         (call,) = g._front._programs.values()
-        call.words[xla_call._ALLOCATE] = ctypes.cast(held, ctypes.c_void_p).value
+        call.words[xla_handler.ALLOCATE] = ctypes.cast(held, ctypes.c_void_p).value
         found = g(x)
         assert found.is_ready() is not is_long
         go_on.set()
@@ -410,7 +410,7 @@ import gc, logging, time
 import jax.numpy as jnp
 import numpy as np
 import tilewright
-from codegen.call import xla_call
+from codegen.call import xla_handler
 from tilewright.jax.calls import front
 
 logging.basicConfig(level=logging.INFO)
@@ -426,7 +426,7 @@ taken = f._front
 assert taken is not None, "no front: see the log"
 served = taken.served
 (call,) = taken._programs.values()
-call.words[xla_call.BYTES] = 1 << 60
+call.words[xla_handler.BYTES] = 1 << 60
 np.testing.assert_array_equal(np.asarray(f(x)), wanted[0])  # the thorough call
 assert taken.served > served
 del f, taken, call

@@ -1,0 +1,1 @@
+"""JAX's front door and JAX's platform."""
