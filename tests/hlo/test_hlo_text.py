@@ -183,6 +183,23 @@ def test_stablehlo_becomes_hlo_text() -> None:
     hlo.verify(hlo.parse(text))
 
 
+def test_what_results_may_be_written_over_goes_there_and_back() -> None:
+    t = "tensor<4xf32>"
+    module = hlo.parse(
+        f"func.func @main(%x: {t} {{tf.aliasing_output = 1 : i32}}, %y: {t}, %z: {t} {{tf.aliasing_output = 0 : i32}})"
+        f" -> ({t}, {t}) {{\n  %0 = stablehlo.add %x, %y : {t}\n  return %z, %0 : {t}, {t}\n}}"
+    )
+    assert module.function().donations == {0: 1, 2: 0}
+    text = hlo.to_hlo_text(module)
+    assert isinstance(text, str)
+    assert "input_output_alias={ {1}: (0, {}, may-alias), {0}: (2, {}, may-alias) }" in text
+    again = hlo.parse(text)
+    assert again.function().donations == {0: 1, 2: 0} and hlo.to_hlo_text(again) == text
+    head = "HloModule m, input_output_alias={ {}: (0, {}, must-alias) }"
+    one = hlo.parse(head + "\nENTRY e { p = f32[3] parameter(0) ROOT r = f32[3] negate(p) }")
+    assert one.function().donations == {0: 0}
+
+
 def test_what_hlo_cannot_say_is_declined() -> None:
     module = hlo.parse(
         "func.func @main(%x: tensor<2x!quant.uniform<i8:f32, 1.0>>) -> tensor<2x!quant.uniform<i8:f32, 1.0>> { return %x : tensor<2x!quant.uniform<i8:f32, 1.0>> }"

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from hlo.attributes import TypedInteger
 from hlo.errors import ParseError
 from hlo.module import Block, Function, Module, Op, Source, Value
 from hlo.registry import OpDefinition, lookup
@@ -25,6 +26,9 @@ from hlo.text.xla.types import parse_literal
 from hlo.types import TensorType, TupleType, Type
 
 __all__ = ["looks_like_hlo", "parse_hlo"]
+
+_ALIAS = re.compile(r"\{\s*(\d{0,9})\s*\}:\s*\((\d{1,9}),\s*\{\s*\}")
+"""A result and the parameter that it may be written over, whole: `{1}: (0, {}, may-alias)`; `{}` where the result is no tuple."""
 
 _FIRST_WORD = re.compile(r"(?>(?:\s++|/\*.*?\*/|//[^\n]*+)*)(%?[\w.\-]+)?\s*(.)?", re.DOTALL)
 
@@ -84,9 +88,19 @@ class _Builder(SpecialForms):
         self._emit(block, "func.return", results, {}, (), (), c.root.at)
         types = tuple(v.type for v in results)
         # Callees come first in the text, the entry last; here the order is that of the calls.
-        f = Function(c.name, block, visibility, location=self.reader.lexer.location(c.at), result_types=types)
+        given = self._given_away(len(parameters)) if c.is_entry else ()
+        f = Function(c.name, block, visibility, given, location=self.reader.lexer.location(c.at), result_types=types)
         self.result.functions[c.name] = f
         self.open.pop()
+
+    def _given_away(self, parameters: int) -> tuple[dict[str, TypedInteger], ...]:
+        """Attributes of parameters whose memory results may take, as JAX writes them: `input_output_alias` of the module."""
+        found: list[dict[str, TypedInteger]] = [{} for _ in range(parameters)]
+        for m in _ALIAS.finditer(self.reader.attributes.get("input_output_alias", "")):
+            number = int(m.group(2))
+            if number < parameters:
+                found[number] = {"tf.aliasing_output": TypedInteger(int(m.group(1) or 0), "i32")}
+        return tuple(found) if any(found) else ()
 
     def _parameters(self, c: Computation) -> list[Instruction]:
         found: dict[int, Instruction] = {}

@@ -96,6 +96,10 @@ class _Writer:
         head += "".join(
             f", {k[4:]}={v}" for k, v in self.module.attributes.items() if k.startswith("xla.") and isinstance(v, str)
         )
+        if "xla.input_output_alias" not in self.module.attributes and entry.donations:
+            is_tuple = len(entry.result_types) != 1
+            pairs = [f"{{{k if is_tuple else ''}}}: ({n}, {{}}, may-alias)" for n, k in entry.donations.items()]
+            head += f", input_output_alias={{ {', '.join(pairs)} }}"
         out = [head, ""]
         for c in self.done:
             is_entry = c.name == self.functions[entry.name]
