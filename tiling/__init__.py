@@ -12,7 +12,7 @@ from tiling.loops.ir import Buffer, Contract, FoldStep, Loop, Nest, Phase, Sched
 from tiling.machine import Machine
 from tiling.planning.edit import with_loop_order, with_schedule
 from tiling.planning.model import Carry, ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan
-from tiling.planning.planner import plan
+from tiling.planning.plan import plan
 from tiling.planning.reasons import Edge
 from tiling.proving.coalescing import Coalescing, coalesced, coalescing
 from tiling.proving.obligations import prove, prove_memory

@@ -18,7 +18,7 @@ from tiling.cost_model import CostModel, Estimate
 from tiling.loops.ir import Schedule
 from tiling.machine import Machine
 from tiling.planning.model import Fusion, Plan
-from tiling.planning.planner import all_ops, plan
+from tiling.planning.plan import all_ops, plan
 
 __all__ = ["Tiling", "powers_of_two", "valid_tilings"]
 

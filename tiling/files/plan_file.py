@@ -34,7 +34,7 @@ from tiling.machine import Machine
 from tiling.passing import skipped
 from tiling.planning.edit import with_loop_order, with_schedules
 from tiling.planning.model import Plan, save_plan
-from tiling.planning.planner import all_ops, plan
+from tiling.planning.plan import all_ops, plan
 from tiling.program.expand import Supports
 from tiling.show.text import plan_data
 

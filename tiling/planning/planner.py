@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from hlo.errors import Declined
-from hlo.module import Module, Op, Value, as_module, walk
+from hlo.module import Module, Op, Value
 from hlo.registry import Literal
-from tiling.cost_model import CostModel, model_of, with_model
 from tiling.loops.buffers import Buffer
 from tiling.loops.ir import Schedule
 from tiling.loops.names import Names
@@ -22,141 +21,24 @@ from tiling.lower.fusion import Lowering
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.passing import runs
-from tiling.pipeline import check_settings
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
 from tiling.planning.costs.estimate import estimate
 from tiling.planning.facts import find_facts, settle_facts
 from tiling.planning.forms import lower
-from tiling.planning.garbage import few_collections
 from tiling.planning.join_siblings import join_siblings
 from tiling.planning.joins import is_plain, joins_plainly, weighed
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
 from tiling.planning.reuse import PlanStep, ordered, resolve_reuses, taken_by_results
 from tiling.planning.same_structure import Structures
-from tiling.planning.search import Candidate, Kernel, Tried, Weighed, best_tiles, contractions
+from tiling.planning.search import Candidate, Kernel, Searches, Tried, Weighed, best_tiles, contractions
 from tiling.planning.sizes import MOST_KERNEL_NODES, weight_nodes
 from tiling.planning.stages import Stage, find_stages, ops_of
-from tiling.planning.strips import pinned_strips, with_strips
 from tiling.program.expand import Supports
-from tiling.program.flatten import Program, flatten, given_away
-from tiling.program.in_place_updates import UPDATES, is_update, mark_updates
-from tiling.program.inputs import factors_side_by_side, is_control, normed_kernels, op_inputs
+from tiling.program.flatten import Program
+from tiling.program.inputs import is_control, op_inputs
 from tiling.program.library_ops import library_of
-from tiling.program.run_in_strips import is_strip_loop
 
-__all__ = ["Supports", "all_ops", "plan"]
-
-
-def all_ops(op: Op) -> Declined | None:
-    """What `plan` asks by default: every op that has maps is planned."""
-    return None
-
-
-def plan(
-    module: Module,
-    entry: str = "main",
-    machine: Machine | None = None,
-    supports: Supports = all_ops,
-    pins: Sequence[Pin] = (),
-    budget_seconds: float | None = None,
-    cost_model: CostModel | None = None,
-    donate: bool = False,
-) -> Plan:
-    """Plans the fusions and tiles of a module's entry function.
-
-    `supports` tells which ops the code generator has rules for (`codegen.supports`); without it all that has maps is planned.
-    `pins` are fusions that are wanted as they are; the rest is planned around them. When `budget_seconds` are over, what has
-    not been decided stays apart, and its decisions say so. `cost_model` weighs the candidates (a CPU's seconds by default).
-    With `donate` results may be written over the arguments that the function gives away for them (`hlo.Function.donations`).
-
-    Never fails on a verified module: what cannot be compiled becomes an `EvaluatorStep` with its reason.
-    Raises KeyError when the module has no function `entry`, ValueError for pins that name no stage, overlap, or have no schedule.
-
-    >>> import hlo
-    >>> p = plan(hlo.parse('''func.func @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
-    ...   %0 = stablehlo.tanh %x : tensor<8x8xf32>
-    ...   %1 = stablehlo.add %0, %x : tensor<8x8xf32>
-    ...   return %1 : tensor<8x8xf32>
-    ... }'''))
-    >>> [len(f.ops) for f in p.fusions]
-    [2]
-    """
-    check_settings()
-    runs("inline")
-    runs("group")
-    machine = with_model(machine or Machine.detect(), cost_model)
-    with few_collections():
-        program = flatten(as_module(module), entry, supports)
-        ops = len(program.ops) + sum(len(list(walk(b))) for op in program.ops for b in op.regions)
-        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-        with few_collections(ops):
-            given = given_away(program, module.functions[entry]) if donate else {}
-            made = _plan_program(program, given, machine, module, supports, tuple(pins), deadline)
-            return replace(made, supports=supports, donate=donate)
-
-
-def _plan_program(
-    plain: Program, passed_on: Mapping[Value, int], machine: Machine, module: Module, supports: Supports,
-    pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False, is_region: bool = False,
-) -> Plan:  # fmt: skip
-    """The plan of a flattened program, or of a region.
-
-    `passed_on` are arguments with the numbers of the results that may take their memory: what a loop body's arguments become, and
-    what the caller gives away.
-    """
-    strips = tuple(p for p in pins if p.strips and not p.region)
-    others = tuple(p for p in pins if p not in strips)
-
-    def planned(program: Program) -> Plan:
-        return _plan_as_it_is(program, passed_on, machine, module, supports, others, deadline, is_lean, is_region)
-
-    made = planned(pinned_strips(plain, strips))
-    if strips:
-        return replace(made, strips=strips)
-    is_late = deadline is not None and time.monotonic() > deadline
-    if pins or is_late or is_lean or not runs("run_in_strips"):  # strips of strips: there would be more of the first ones
-        return made
-    return with_strips(made, plain, planned)
-
-
-def _plan_as_it_is(
-    plain: Program, passed_on: Mapping[Value, int], machine: Machine, module: Module, supports: Supports,
-    pins: tuple[Pin, ...], deadline: float | None, is_lean: bool = False, is_region: bool = False, marks: bool = True,
-) -> Plan:  # fmt: skip
-    """The same without loops over strips."""
-
-    def plan_region(op: Op, k: int, region: Program, passed: Mapping[Value, int]) -> Plan:
-        path = (number[op], k)
-        inside = tuple(p.inside for p in pins if p.region[:2] == path)
-        return _plan_program(region, passed, machine, module, supports, inside, deadline, is_strip_loop(op), True)
-
-    # Updates in place have no rule but their routine: where that is not to be had, none is marked.
-    takes = [name for name in UPDATES if marks and runs("mark_in_place")]
-    program = mark_updates(plain, passed_on, lambda op: op.name in takes and supports(op) is None)
-    refused = {op: reason for op in program.ops if (reason := supports(op)) is not None}
-    number = {op: k for k, op in enumerate(program.ops)}
-    becomes = {a: program.results[number] for a, number in passed_on.items()}
-    own = tuple(p for p in pins if not p.region)
-    weighs_all = model_of(machine) is not None  # what goes without saying does so for a CPU
-    # A program that jumps keeps nothing between calls, and one that is given arguments to write to has others in each.
-    keeps = not is_region and not passed_on and not any(map(is_control, program.ops))
-    factors, normed = (find(program) if keeps else frozenset[Value]() for find in (factors_side_by_side, normed_kernels))
-    while True:
-        planner = Planner(
-            program, machine, module, refused, own, deadline, plan_region, supports, becomes, factors, normed, weighs_all,
-            is_lean, is_region,
-        )  # fmt: skip
-        try:
-            made = planner.run()
-        except NoSchedule:
-            weighs_all |= not planner.newly_refused
-        else:
-            if not planner.newly_refused:
-                return made
-        if any(is_update(op) and op in planner.newly_refused for op in program.ops):
-            return _plan_as_it_is(plain, passed_on, machine, module, supports, pins, deadline, is_lean, is_region, marks=False)
-        # What turned out to have no loops is left to the evaluator, which needs its operands in memory: plan again.
-        refused.update(planner.newly_refused)
+__all__ = ["NoSchedule", "Planner"]
 
 
 class NoSchedule(Exception):
@@ -176,23 +58,22 @@ class Planner:
     passed_on: Mapping[Value, Value]
     factors: frozenset[Value]  # of products, side by side, which calls with the same arguments find made
     normed: frozenset[Value]  # those that folds and elementwise ops make of arguments alone
+    searches: Searches
     weighs_all: bool = False  # no join goes without saying
     is_lean: bool = False  # a loop over strips has memory for a strip: nothing whole is packed ahead of it
     is_region: bool = False
     decisions: list[Decision] = field(default_factory=list)
     newly_refused: dict[Op, Declined] = field(default_factory=dict)
-    known_tiles: dict[tuple[int, bool], Weighed | Declined] = field(default_factory=dict)
-    tried: dict[int, Tried] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.stages = find_stages(self.program, self.refused)
         self.order = {s: i for i, s in enumerate(self.stages)}
         self.stage_of = {v: s for s in self.stages for v in s.values}
-        self.structures = Structures(self.stage_of)
         self.stage_by_op = {s.op: s for s in self.stages}  # an op may have no results: a callback, an assertion
         self.names = Names([*self.program.arguments, *(v for s in self.stages for v in s.values)])
         self.names.is_lean, self.names.kept = self.is_lean, self.normed
         self.names.carried = {r: a for a, r in self.passed_on.items() if r is not a and r.type == a.type}
+        self.structures = Structures(self.stage_of, self.searches.numbers, self.names)
         self.nodes: dict[Stage, int] = {}
         self.needs = {s: self._needs(s) for s in self.stages}
         self.number = {op: k for k, op in enumerate(self.program.ops)}
@@ -257,11 +138,12 @@ class Planner:
         """The best tiles of a fusion; one of a structure that was searched before is not lowered: it costs what that did."""
         structure = self.structures.number(stages, stored)
         key = (structure, thorough)
-        known = self.known_tiles.get(key)
+        known = self.searches.best.get(key)
         if known is not None:
             return known
-        found = best_tiles(stages, stored, self.machine, self.names, thorough, self.tried.setdefault(structure, Tried()))
-        self.known_tiles[key] = found.without_schedule if isinstance(found, Candidate) else found
+        tried = self.searches.tried.setdefault(structure, Tried())
+        found = best_tiles(stages, stored, self.machine, self.names, thorough, tried)
+        self.searches.best[key] = found.without_schedule if isinstance(found, Candidate) else found
         return found
 
     def weigh(self, kernel: Kernel) -> Candidate | Weighed:

@@ -17,7 +17,7 @@ from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
 from tiling.planning.costs.estimate import estimate
 from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Pin, Plan
-from tiling.planning.planner import plan
+from tiling.planning.plan import plan
 from tiling.planning.reuse import PlanStep
 from tiling.program.expand import Supports
 from tiling.program.in_place_updates import is_update

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from hlo.attributes import freeze_attributes
 from hlo.module import Op, Value
 from hlo.types import with_layout
+from tiling.loops.names import Names
 from tiling.loops.stage import Stage
 from tiling.lower.neutral import Fact, Facts
 from tiling.program.flatten import region_key
@@ -21,13 +22,20 @@ class Structures:
     """Numbers for what sets of stages compute; `stage_of` tells which stage makes a value.
 
     The same number stands for the same ops, the same computed in place for them, and the same results stored. Values that other
-    kernels make, or that are arguments, count by their type, by `facts` about them, and by where they occur again.
+    kernels make, or that are arguments, count by their type, by `facts` about them, and by where they occur again; so does what
+    `names` knows of values that a loop passes on, or that calls find made. With the same `numbers` they stand for the same in
+    several programs: those that a plan is made of, one after the other, differ in a few ops.
     """
 
-    def __init__(self, stage_of: Mapping[Value, Stage]) -> None:
+    def __init__(
+        self, stage_of: Mapping[Value, Stage], numbers: dict[Hashable, int] | None = None, names: Names | None = None
+    ) -> None:
         self.stage_of = stage_of
         self.facts: Facts = {}
-        self._numbers: dict[Hashable, int] = {}  # of structures, kinds and types alike
+        self._numbers: dict[Hashable, int] = {} if numbers is None else numbers  # of structures, kinds and types alike
+        self._carried: Mapping[Value, Value] = {} if names is None else names.carried
+        self._kept = frozenset[Value]() if names is None else names.kept
+        self._is_lean = names is not None and names.is_lean
         self._kinds: dict[Op, int] = {}
         self._inputs: dict[tuple[Value, Fact | None], int] = {}
         self._stages: dict[Stage, tuple[int, tuple[Value, ...]]] = {}
@@ -51,7 +59,7 @@ class Structures:
         known = self._inputs.get((v, fact))
         if known is None:
             about = None if fact is None else (fact.zero, fact.span, tuple(fact.limits.values()))
-            known = self._inputs[v, fact] = self._number(("input", with_layout(v.type), about))
+            known = self._inputs[v, fact] = self._number(("input", with_layout(v.type), about, v in self._kept))
         return known
 
     def _own(self, stage: Stage) -> tuple[int, tuple[Value, ...]]:
@@ -102,4 +110,5 @@ class Structures:
                     place[v] = len(place)
                     parts.append(self._input(v, stages))
             parts.append((own, tuple([place[v] for v in others]), tuple([v in stored for v in s.values])))
-        return self._number(tuple(parts))
+        carried = [(place[v], place.get(self._carried[v])) for s in stages for v in s.values if v in self._carried]
+        return self._number((tuple(parts), tuple(carried), self._is_lean))

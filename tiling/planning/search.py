@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
 
@@ -37,7 +37,7 @@ from tiling.planning.costs.estimate import LINE_BYTES, estimate
 from tiling.planning.forms import lower, weigh
 from tiling.planning.weigh import Sketch, floor
 
-__all__ = ["Candidate", "Kernel", "Tried", "Weighed", "best_tiles", "computed", "contractions", "ranked_tiles"]
+__all__ = ["Candidate", "Kernel", "Searches", "Tried", "Weighed", "best_tiles", "computed", "contractions", "ranked_tiles"]
 
 TASK_ELEMS = (1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16)
 
@@ -108,6 +108,15 @@ class Tried:
     sizes: dict[tuple[int, ...], Weighed | None] = field(default_factory=dict)
     whole: Sketch | None = None
     free: list[int] | None = None
+
+
+@dataclass(eq=False)
+class Searches:
+    """What was found of structures, by number, in all programs that a plan is made of: with strips and without, and regions."""
+
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    best: dict[tuple[int, bool], Weighed | Declined] = field(default_factory=dict)  # thorough ones apart
+    tried: dict[int, Tried] = field(default_factory=dict)
 
 
 def best_tiles(

@@ -25,7 +25,7 @@ from tiling.passing import Pass, runs, without
 from tiling.pipeline import PIPELINE, finished, observed
 from tiling.planning.forms import lower
 from tiling.planning.model import Fusion, Plan
-from tiling.planning.planner import plan as planned
+from tiling.planning.plan import plan as planned
 from tiling.program.as_module import as_module
 from tiling.program.expand import Supports
 from tiling.program.flatten import flatten

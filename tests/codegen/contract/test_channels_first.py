@@ -19,7 +19,7 @@ from tiling.machine import Machine
 from tiling.pipeline import finished
 from tiling.planning.forms import lower
 from tiling.planning.model import Fusion
-from tiling.planning.planner import plan
+from tiling.planning.plan import plan
 from tiling.proving.obligations import prove
 
 

@@ -15,7 +15,7 @@ from tests.pairs import fast_cover
 from tiling.loops.element_ir import Scalar
 from tiling.loops.ir import Contract, LoopKind, Nest, Store
 from tiling.planning.model import Fusion
-from tiling.planning.planner import plan
+from tiling.planning.plan import plan
 from tiling.proving.obligations import prove
 
 

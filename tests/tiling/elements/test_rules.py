@@ -14,7 +14,7 @@ from hlo.types import element_type
 from tests.pairs import fast_cover
 from tiling.loops.element_ir import Apply, Node, Scalar, all_nodes
 from tiling.loops.ir import Nest
-from tiling.planning.planner import plan
+from tiling.planning.plan import plan
 
 EXPONENTS = [-2, -1, 1, 2, 3, 4]
 TYPES = ["f32", "f64", "bf16", "f16", "i32"]

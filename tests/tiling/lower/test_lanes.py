@@ -15,7 +15,7 @@ from tests.goldens.prints import MACHINES
 from tiling.loops.ir import LoopKind, Nest, Schedule, Scope
 from tiling.pipeline import finished
 from tiling.planning.model import Pin
-from tiling.planning.planner import plan
+from tiling.planning.plan import plan
 from tiling.proving.obligations import prove
 
 

@@ -24,7 +24,7 @@ from tests.indexing.op_examples import EXAMPLES
 from tests.indexing.test_ops import inputs_of
 from tiling.loops.buffers import Scope
 from tiling.passing import without
-from tiling.planning import planner, strips
+from tiling.planning import plan as whole_plans, strips
 from tiling.program.as_module import as_module
 from tiling.program.compute_again import Again, compute_again
 from tiling.program.flatten import Program, flatten
@@ -404,7 +404,7 @@ def test_a_remembered_plan_has_the_same_strips(monkeypatch: pytest.MonkeyPatch, 
     module = hlo.parse(LOSS)
     first = remembered_plan(module, machine=MACHINE)
     with monkeypatch.context() as patch:
-        patch.setattr(planner, "with_strips", lambda *given: pytest.fail("a remembered plan searches for no strips"))
+        patch.setattr(whole_plans, "with_strips", lambda *given: pytest.fail("a remembered plan searches for no strips"))
         again = remembered_plan(module, machine=MACHINE)
     assert [p.strips for p in again.strips] == [p.strips for p in first.strips] == [(0, 0, 4)]
     assert loops_of(again) == loops_of(first)
