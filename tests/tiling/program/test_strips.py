@@ -24,7 +24,8 @@ from tests.indexing.op_examples import EXAMPLES
 from tests.indexing.test_ops import inputs_of
 from tiling.loops.buffers import Scope
 from tiling.passing import without
-from tiling.planning import plan as whole_plans, strips
+from tiling.planning import plan as whole_plans
+from tiling.planning import strips
 from tiling.program.as_module import as_module
 from tiling.program.compute_again import Again, compute_again
 from tiling.program.flatten import Program, flatten
