@@ -11,7 +11,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, get_args
 
-from codegen.kernel.ir import Assign, Augment, Expression, For, If, Kernel, Load, Name, Number, Statement, Store, While, printed
+from codegen.kernel.ir import Assign, Augment, Expression, For, If, Kernel, Load, Name, Number, Statement, Store, While
 
 __all__ = ["assigned", "assigned_by", "blocks", "in_one_memory", "inside", "substituted", "variables"]
 
@@ -51,8 +51,8 @@ def variables(kernel: Kernel) -> tuple[str, ...]:
 def in_one_memory(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
     """The kernel with each buffer in `names` another value in the memory of the one that it is mapped to.
 
-    Parameters keep their order; the ones joined are no arguments of their own. What is read of a joined one where
-    that element was stored already is read before the store. Raises RuntimeError where another element is read after a store.
+    Parameters keep their order; the ones joined are no arguments of their own. What is read of a joined one where that element
+    was stored already is read before the store. (Other elements are those of other iterations, written out.)
     """
     joined = tuple(replace(p, name=names[p.name], also=True) if p.name in names else p for p in kernel.parameters)
     body = kernel.body
@@ -73,11 +73,8 @@ def _read_first(block: tuple[Statement, ...], old: str, new: str, taken: set[str
         elif isinstance(s, If):
             s = replace(s, then=_read_first(s.then, old, new, taken), otherwise=_read_first(s.otherwise, old, new, taken))
         elif isinstance(s, Store) and s.buffer == new:
-            found = {load for x in rest for load in _loads(x) if load.buffer == old}
-            if found:
-                read = Load(old, s.index)
-                if found != {read}:
-                    raise RuntimeError(f"{old} is read at another place where {new} was stored: {sorted(map(printed, found))}")
+            read = Load(old, s.index)
+            if any(load == read for x in rest for load in _loads(x)):
                 name = next(n for k in count() if (n := f"w{k}") not in taken)
                 taken.add(name)
                 made.append(Assign(name, read))

@@ -112,6 +112,18 @@ def test_two_values_change_places() -> None:
         assert "w0 = " in exe.source
 
 
+def test_a_dimension_that_is_written_out() -> None:
+    """Two stores of one iteration, each of which reads its own element."""
+    module = hlo.parse(f"""func.func @main(%a: tensor<10x2xf32> {given(0)}, %b: tensor<10xf32>) -> tensor<10x2xf32> {{
+      %0 = stablehlo.broadcast_in_dim %b, dims = [0] : (tensor<10xf32>) -> tensor<10x2xf32>
+      %1 = stablehlo.tanh %a : tensor<10x2xf32>
+      %2 = stablehlo.compare GT, %0, %a : (tensor<10x2xf32>, tensor<10x2xf32>) -> tensor<10x2xi1>
+      %3 = stablehlo.select %2, %1, %0 : tensor<10x2xi1>, tensor<10x2xf32>
+      return %3 : tensor<10x2xf32>
+    }}""")
+    check(module, {0: 0})
+
+
 def test_elements_that_are_read_elsewhere_keep_their_memory() -> None:
     body = f"  %0 = stablehlo.reverse %a, dims = [0] : {TYPE}\n  %1 = stablehlo.add %0, %a : {TYPE}"
     module = program(f"%a: {TYPE} {given(0)}", body, "%1", TYPE)
