@@ -245,14 +245,16 @@ def _one_name_each(source: PhaseSource, slots: tuple[int, ...]) -> tuple[PhaseSo
     if len(set(slots)) == len(slots):
         return source, slots
     kept: dict[int, Buffer] = {}
-    for b, slot in zip(source.buffers, slots, strict=True):
+    slot_of = dict(zip(source.buffers, slots, strict=True))
+    for b, slot in slot_of.items():
         if slot not in kept or b.scope is not Scope.ARGUMENT:
             kept[slot] = b
     joined = {b.name: kept[slot].name for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is not b}
     buffers = tuple(b for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is b)
     # What is read as well is no longer only written.
     once = frozenset(b for b in source.written if b.name not in joined.values())
-    made = replace(source, kernel=in_one_memory(source.kernel, joined), buffers=buffers, written=once)
+    walked = {kept[slot_of[b]] if b in slot_of else b: more for b, more in source.walked.items()}
+    made = replace(source, kernel=in_one_memory(source.kernel, joined), buffers=buffers, written=once, walked=walked)
     return made, tuple(slot for b, slot in zip(source.buffers, slots, strict=True) if kept[slot] is b)
 
 
