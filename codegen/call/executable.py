@@ -17,7 +17,7 @@ from codegen.call.alignment import given_alignments, kept_alignments, misplaced
 from codegen.call.as_file import write_file
 from codegen.call.fallback import BegunOp, CustomCalls, EndedOp, PreparedOp, evaluate_program
 from codegen.call.kept_packs import KeptPacks, Pack, packs_of
-from codegen.call.kernels import Kernel, RunStats, StepTime
+from codegen.call.kernels import BRIEF_SECONDS, Kernel, RunStats, StepTime, chunk_of, is_short, seconds_of
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
 from codegen.call.native_lapack import lapack_step
 from codegen.call.processes import Processes, SpreadProgram
@@ -41,16 +41,12 @@ from hlo.errors import Declined
 from hlo.limits import check_ranks, no_memory
 from hlo.module import Value
 from hlo.settings import debug_modes
-from tiling import Decision, EvaluatorStep, Fusion, Obligation, Plan
+from tiling import Decision, EvaluatorStep, Obligation, Plan
 from tiling.planning.garbage import few_collections
 from tiling.show.html import source_to_html
 from tiling.show.text import summary
 
 __all__ = ["ArgumentError", "Executable"]
-
-
-SHORT_SECONDS = 4e-6
-BRIEF_SECONDS = 1e-5  # of a kernel that no loop repeats: less than a thousandth of what compiling it takes
 
 
 @dataclass(eq=False)
@@ -130,7 +126,7 @@ class Executable:
         self._layout = laid_out(self.plan, self._assembly, linear.lives, computes)
         self._check_places(computes)
         self._packs = KeptPacks(self._found_packs(instructions))
-        self._prepare(self.plan.machine.cores, sum(_seconds(n.fusion) for n in computes))
+        self._prepare(self.plan.machine.cores, sum(seconds_of(n.fusion) for n in computes))
 
     @property
     def modelled_seconds(self) -> float | None:
@@ -198,7 +194,7 @@ class Executable:
             signature = signatures.kernel_signature(n.source, self.plan.machine, self._gap_bytes)
             signature, refuted = kept_alignments(n.name, signature, n.slots, alignments)
             self._report(n.name, "the same with less alignment", refuted)
-            kept.append(replace(signature, is_brief=n in once and _seconds(n.fusion) < BRIEF_SECONDS))
+            kept.append(replace(signature, is_brief=n in once and seconds_of(n.fusion) < BRIEF_SECONDS))
         return kept
 
     def _check_places(self, computes: Sequence[Compute]) -> None:
@@ -233,7 +229,7 @@ class Executable:
             self._told[slot] = self._told.get(slot, (b.name, 1))[0], max(param.align, self._told.get(slot, ("", 1))[1])
         self._nodes.append(node)
         self._kernels.append(Kernel(node.name, node.fusion, source.tasks, scratch_bytes, source.buffers, compiled, source.kernel))
-        chunk = source.tasks if _is_short(node.fusion) else _chunk(source.tasks, self.plan.machine.cores)
+        chunk = source.tasks if is_short(node.fusion) else chunk_of(source.tasks, self.plan.machine.cores)
         return launch.Step(compiled, source.tasks, node.slots, max(1, chunk), scratch_bytes, source.is_long)
 
     # ------------------------------------------------------------ look
@@ -282,14 +278,18 @@ class Executable:
                 return results
         return self._spread_results(self._run(arrays, None))
 
-    def call_owned(self, arrays: Sequence[Any], owner: Callable[[int], Any]) -> tuple[np.ndarray, ...]:
+    def call_owned(
+        self, arrays: Sequence[Any], owner: Callable[[int], Any], in_place: bool = False
+    ) -> tuple[np.ndarray, ...]:
         """Runs the program. The elements of argument k stay the same for as long as the object `owner(k)` is there.
 
         What is only packed of them is packed once (`codegen.call.kept_packs`); None owns elements that may change.
+        With `in_place` results are written over arguments as by `call_in_place`.
         """
-        if self.whole is not None or not self._packs.packs:
+        has_packs = self.whole is None and bool(self._packs.packs)
+        if not has_packs and not in_place:
             return self(*arrays)
-        return self._spread_results(self._run(arrays, None, owner))
+        return self._spread_results(self._run(arrays, None, owner if has_packs else None, in_place=in_place))
 
     def call_in_place(self, *arrays: Any) -> tuple[np.ndarray, ...]:
         """Runs the program, with results written over the arguments that it gives away for them (`compile(…, donate=True)`).
@@ -298,6 +298,11 @@ class Executable:
         shares no memory with another argument; else it is one of its own.
         """
         return self._run(arrays, None, in_place=True)
+
+    @property
+    def written_over(self) -> dict[int, int]:
+        """Argument k -> the result that is written over it, in calls that may do so."""
+        return {} if self.whole is not None else dict(self._layout.written_over)
 
     def _spread_results(self, results: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
         """Results as arrays that know how they are spread, where they are."""
@@ -529,19 +534,3 @@ def _runs(step: EvaluatorStep, prepared: PreparedOp | BegunOp | EndedOp) -> str:
     if isinstance(prepared, BegunOp):
         return "MPI, beside kernels"
     return "MPI" if prepared.exchange else str(step.library or step.op.attr("call_target_name"))
-
-
-def _is_short(fusion: Fusion) -> bool:
-    """True for a kernel that one thread has done by the time that another has heard of it."""
-    return _seconds(fusion) < SHORT_SECONDS
-
-
-def _seconds(fusion: Fusion) -> float:
-    """What one thread takes for a fusion, by the machine's model."""
-    e = fusion.estimate
-    return e.arithmetic_seconds * fusion.threads + e.traffic_seconds
-
-
-def _chunk(tasks: int, threads: int) -> int:
-    """Tasks taken at a time: enough pieces that threads finish together, few enough that taking them costs nothing."""
-    return max(1, tasks // (threads * 32))

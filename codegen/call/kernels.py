@@ -14,7 +14,10 @@ from tiling import Buffer, Fusion
 from tiling.show.html import source_to_html
 from tiling.words import amount, count
 
-__all__ = ["Kernel", "RunStats", "StepTime"]
+__all__ = ["BRIEF_SECONDS", "Kernel", "RunStats", "StepTime", "chunk_of", "is_short", "seconds_of"]
+
+SHORT_SECONDS = 4e-6
+BRIEF_SECONDS = 1e-5  # of a kernel that no loop repeats: less than a thousandth of what compiling it takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,3 +93,19 @@ class RunStats:
     scratch_bytes: int = 0
     plan_seconds: float = 0.0
     source_seconds: float = 0.0
+
+
+def is_short(fusion: Fusion) -> bool:
+    """True for a kernel that one thread has done by the time that another has heard of it."""
+    return seconds_of(fusion) < SHORT_SECONDS
+
+
+def seconds_of(fusion: Fusion) -> float:
+    """What one thread takes for a fusion, by the machine's model."""
+    e = fusion.estimate
+    return e.arithmetic_seconds * fusion.threads + e.traffic_seconds
+
+
+def chunk_of(tasks: int, threads: int) -> int:
+    """Tasks taken at a time: enough pieces that threads finish together, few enough that taking them costs nothing."""
+    return max(1, tasks // (threads * 32))

@@ -3,7 +3,8 @@
     backend(graph, inputs, options={...})  what torch asks for a graph of a model's
     Program(graph, ops, options)           a graph of ATen ops, callable with tensors; compiled at the first call of each shape
 
-torch's AOTAutograd makes the graphs: without writes to tensors (buffers are updated behind the call), forward and backward apart.
+torch's AOTAutograd makes the graphs: without writes to tensors, forward and backward apart. What a model writes to (a cache) is
+an input and a result, which is written over it where it may be; else torch copies it there behind the call.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ import codegen
 from hlo.errors import Declined
 from tilewright.jax.kept_programs import find, keep
 from tilewright.jax.lowering import lower_all
-from tilewright.torch.graph import Graph
+from tilewright.torch.graph import Graph, written_inputs
 from tilewright.torch.ops import Ops, Random
 from tilewright.torch.packages import TorchError, packages, plain_ops
 from tilewright.torch.pieces import Pieces
@@ -64,12 +66,16 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class _Compiled:
-    """A graph's program for some shapes: which inputs it takes, in which order their dimensions lie, and what its results are."""
+    """A graph's program for some shapes: which inputs it takes, in which order their dimensions lie, and what its results are.
+
+    `written` are the results, by number, that are to be written over an argument: (its number, that of the input).
+    """
 
     executable: Any
     arguments: tuple[tuple[int, Callable[[Any], np.ndarray]], ...]  # (number of the input, its array)
     results: tuple[Callable[[np.ndarray], Any], ...]  # tensors of the arrays
     returned: tuple[tuple[str, Any], ...]  # ("result", number), ("input", number) or ("value", itself)
+    written: Mapping[int, tuple[int, int]]
 
 
 class _Elements:
@@ -79,11 +85,12 @@ class _Elements:
 class Program:
     """A graph of ATen ops: call it with tensors (and numbers, for symbolic sizes) to get its results as a tuple.
 
-    `compiled` counts the shapes that it was compiled for.
+    `compiled` counts the shapes that it was compiled for. `written` are outputs, by number, that become the elements of the input
+    with this number: what the model writes to.
     """
 
-    def __init__(self, graph: Graph, options: Options, name: str) -> None:
-        self._graph, self._options, self._name = graph, options, name
+    def __init__(self, graph: Graph, options: Options, name: str, written: Mapping[int, int] = MappingProxyType({})) -> None:
+        self._graph, self._options, self._name, self._written = graph, options, name, written
         torch = packages().torch
         placeholders = graph.placeholders
         told = [n.meta.get("val") for n in placeholders]
@@ -112,11 +119,15 @@ class Program:
             seeds = packages().torch.randint(-(1 << 31), 1 << 31, (2,), dtype=packages().torch.int64)
             arrays.append(seeds.numpy().astype(np.int32).view(np.uint32))
         run = made.executable
-        if self._options.freezing:
-            results = run.call_owned(arrays, lambda k: self._owner(k, made, inputs))
+        if self._options.freezing or made.written:
+            owner = (lambda k: self._owner(k, made, inputs)) if self._options.freezing else (lambda k: None)
+            results = run.call_owned(arrays, owner, in_place=bool(made.written))
         else:
             results = run(*arrays)
         tensors = [tensor_of(a) for tensor_of, a in zip(made.results, results, strict=True)]
+        for number, (argument, taken) in made.written.items():
+            if results[number] is arrays[argument]:
+                tensors[number] = inputs[taken]  # torch copies a tensor to itself by doing nothing
         return tuple(
             tensors[value] if kind == "result" else inputs[value] if kind == "input" else value for kind, value in made.returned
         )
@@ -160,9 +171,14 @@ class Program:
         returned: list[tuple[str, Any]] = []
         chosen: list[tuple[Any, tuple[int, ...]]] = []  # (torch's type, order)
 
-        def function(arrays: Sequence[Any], seeds: Any) -> list[Any]:
+        order_of = dict(zip(tensors, orders, strict=True))
+        away = [k for k in self._written.values() if k in order_of]  # JAX pairs them with results of their types in this order
+        taken = [*away, *(k for k in tensors if k not in away)]
+
+        def function(away: Sequence[Any], arrays: Sequence[Any], seeds: Any) -> list[Any]:
             values = list(inputs)
-            for k, order, a in zip(tensors, orders, arrays, strict=True):
+            for k, a in zip(taken, [*away, *arrays], strict=True):
+                order = order_of[k]
                 values[k] = a.transpose(_inverse(order)) if order != tuple(range(a.ndim)) else a
             key = use.jax.random.wrap_key_data(seeds) if seeds is not None else None
             made = self._graph.results(values, Random(use.jax, key))
@@ -187,17 +203,18 @@ class Program:
 
         with use.jax.enable_x64(True):
             avals = [
-                use.jax.ShapeDtypeStruct(tuple(inputs[k].shape[d] for d in order), numpy_dtype(inputs[k].dtype))
-                for k, order in zip(tensors, orders, strict=True)
+                use.jax.ShapeDtypeStruct(tuple(inputs[k].shape[d] for d in order_of[k]), numpy_dtype(inputs[k].dtype))
+                for k in taken
             ]
             seeds = use.jax.ShapeDtypeStruct((2,), np.uint32) if self._is_random else None
             threads = self._options.threads
-            staged = use.jax.jit(function, keep_unused=True)
-            lowered = lower_all(use.jax, staged, None, (avals, seeds), {}, lambda text: find(text, threads))
+            staged = use.jax.jit(function, keep_unused=True, donate_argnums=0)
+            given = avals[: len(away)], avals[len(away) :], seeds
+            lowered = lower_all(use.jax, staged, None, given, {}, lambda text: find(text, threads))
 
         def make() -> Any:
             name = lowered.module.function().name
-            return codegen.compile(lowered.module, name, threads=threads, custom_calls=lowered.custom_calls)
+            return codegen.compile(lowered.module, name, threads=threads, custom_calls=lowered.custom_calls, donate=True)
 
         executable = lowered.kept.executable(make, threads) if lowered.kept is not None else Declined("it is not kept")
         if isinstance(executable, Declined):
@@ -207,9 +224,18 @@ class Program:
         shapes = [tuple(inputs[k].shape) for k in tensors if not isinstance(inputs[k], use.torch.nn.Parameter)]
         _log.info("torch: %s compiled for shapes %s, its number %d, in %.2f s", self._name, shapes, len(self._made) + 1,
                   time.perf_counter() - began)  # fmt: skip
-        takes = [(k, array_maker(inputs[k].dtype, order)) for k, order in zip(tensors, orders, strict=True)]
+        takes = [(k, array_maker(inputs[k].dtype, order_of[k])) for k in taken]
         gives = [tensor_maker(dtype, order) for dtype, order in chosen]
-        return _Compiled(executable, tuple(takes), tuple(gives), tuple(returned))
+        wanted = {returned[output][1]: k for output, k in self._written.items() if returned[output][0] == "result"}
+        over = {result: argument for argument, result in executable.written_over.items()}
+        written = {
+            result: (over[result], k)
+            for result, k in wanted.items()
+            if result in over and taken[over[result]] == k and chosen[result] == (inputs[k].dtype, order_of[k])
+        }
+        # A result that would be written over another input than its own is none that torch expects there: none is, then.
+        is_fine = over.keys() <= written.keys()
+        return _Compiled(executable, tuple(takes), tuple(gives), tuple(returned), written if is_fine else {})
 
 
 def _inverse(order: Sequence[int]) -> tuple[int, ...]:
@@ -246,11 +272,15 @@ def backend(graph: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | N
     torch = use.torch
     ops = Ops(use)
 
-    def compiler(name: str) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
+    def compiler(name: str, writes: bool = False) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
         def compiled(module: Any, _: Sequence[Any]) -> Callable[..., Any]:
-            if chosen.strict:
-                return boxed(Program(Graph(module, ops), chosen, name))
-            return boxed(Pieces(module, ops, lambda graph, name: Program(graph, chosen, name), name))
+            whole = Graph(module, ops)
+            written = written_inputs(torch, whole) if writes else {}
+
+            def program(graph: Graph, name: str) -> Program:
+                return Program(graph, chosen, name, written if graph.module is module else {})
+
+            return boxed(program(whole, name) if chosen.strict else Pieces(module, ops, program, name))
 
         return compiled
 
@@ -262,7 +292,7 @@ def backend(graph: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | N
     aot = torch._dynamo.backends.common.aot_autograd(
         fw_compiler=compiler("a forward graph"),
         bw_compiler=compiler("a backward graph"),
-        inference_compiler=compiler("a graph"),
+        inference_compiler=compiler("a graph", writes=True),
         partition_fn=torch._functorch.partitioners.min_cut_rematerialization_partition,
         decompositions=ops.decompositions(),
     )

@@ -11,7 +11,7 @@ from tilewright.torch.ops import Ops, Random
 from tilewright.torch.packages import TorchError
 from tilewright.torch.tensors import numpy_dtype
 
-__all__ = ["Graph", "NoForm"]
+__all__ = ["Graph", "NoForm", "written_inputs"]
 
 
 class NoForm(TorchError):
@@ -96,6 +96,23 @@ class Graph:
             raise NoForm(node, f"expected a result of shape {list(shape)}, found {list(made.shape)}")
         dtype = numpy_dtype(told.dtype)
         return made if made.dtype == dtype else made.astype(dtype)
+
+
+def written_inputs(torch: Any, graph: Graph) -> dict[int, int]:
+    """Output k of a graph that is being compiled -> the input that torch will copy it to, as torch's tracer says."""
+    context = torch._guards.TracingContext.try_get()
+    told = getattr(context, "fw_metadata", None)
+    numbers = list(getattr(told, "mutated_inp_runtime_indices", None) or ())
+    placeholders, outputs = graph.placeholders, graph.outputs
+    if any(n >= len(placeholders) for n in numbers) or len(numbers) > len(outputs):
+        return {}
+    pairs = {k: n for k, n in enumerate(numbers) if _are_alike(outputs[k], placeholders[n])}
+    return pairs if len(pairs) == len(numbers) else {}  # else they are counted in another way
+
+
+def _are_alike(a: Any, b: Any) -> bool:
+    a, b = (getattr(x, "meta", {}).get("val") for x in (a, b))
+    return getattr(a, "shape", None) == getattr(b, "shape", 0) and getattr(a, "dtype", None) == getattr(b, "dtype", 0)
 
 
 def _place(node: Any) -> str:
