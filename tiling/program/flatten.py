@@ -5,6 +5,7 @@
     splat constants            ->  follow broadcasts and reshapes, so that they are scalars wherever they are read
     an op nobody reads         ->  gone
     results without elements   ->  empty constants
+    moves that put a value back ->  the value, where their index maps compose to the identity
     a test that the program tells  ->  true or false, and what it selects (tiling.program.known_tests)
     a product only read turned ->  the product of the swapped factors (tiling.program.swap_products)
     between convolutions       ->  channels lie last (tiling.program.images.channels_last)
@@ -36,6 +37,8 @@ from hlo.decompositions.quantized import has_quantized, stored
 from hlo.module import Block, DenseArray, Function, Module, Op, Value, walk
 from hlo.registry import Generate, Literal, Structure, definition
 from hlo.types import ElementType, TensorType, with_layout
+from indexing.deriving.derive import output_to_input
+from indexing.map import IndexingMap, compose
 from tiling.passing import runs
 from tiling.program.expand import Supports, expansion, keeps_quantized, kept_quantized
 from tiling.program.images.channels_last import channels_last
@@ -392,7 +395,29 @@ def _fold(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None:
                 return splat(value.array.reshape(-1)[0], result)
     if op.definition.function == "convert" and operands[0].type == op.results[0].type:
         return operands[0]
-    return known_result(op, operands) or _number(op, operands)
+    return _moved_back(op, operands) or known_result(op, operands) or _number(op, operands)
+
+
+_REARRANGES = frozenset(f"stablehlo.{name}" for name in ("transpose", "reshape", "reverse"))
+MOST_MOVES = 6
+
+
+def _moved_back(op: Op, operands: Sequence[Value]) -> Value | None:
+    """The value that an op puts back as it was before the moves above it: where their index maps compose to the identity."""
+    if op.name not in _REARRANGES:
+        return None
+    result, v = op.results[0].type, operands[0]
+    composed: IndexingMap | None = None
+    moves = [op]
+    while v.op is not None and v.op.name in _REARRANGES and len(moves) < MOST_MOVES:
+        moves.append(v.op)
+        v = v.op.operands[0]
+        if v.type == result and isinstance(result, TensorType) and result.is_static:
+            for move in moves:
+                (m,) = output_to_input(move)[0]
+                composed = m if composed is None else compose(composed, m)
+            return v if composed is not None and composed.simplify() == IndexingMap.identity(result.static_shape) else None
+    return None
 
 
 _ARITHMETIC = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}

@@ -49,6 +49,28 @@ func.func private @g(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
 """
 
 
+def test_moves_that_put_a_value_back_are_left_out() -> None:
+    """By their index maps: turned twice, cut and merged, across what lies between."""
+    module = hlo.parse("""func.func @main(%x: tensor<4x6xf32>, %y: tensor<6x6xf32>)
+        -> (tensor<4x6xf32>, tensor<6x6xf32>, tensor<6x6xf32>, tensor<4x6xf32>, tensor<6x6xf32>) {
+      %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<4x6xf32>) -> tensor<6x4xf32>
+      %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<6x4xf32>) -> tensor<4x6xf32>
+      %2 = stablehlo.transpose %y, dims = [1, 0] : (tensor<6x6xf32>) -> tensor<6x6xf32>
+      %3 = stablehlo.reverse %y, dims = [0] : tensor<6x6xf32>
+      %4 = stablehlo.reverse %3, dims = [0] : tensor<6x6xf32>
+      %5 = stablehlo.reshape %x : (tensor<4x6xf32>) -> tensor<2x2x6xf32>
+      %6 = stablehlo.transpose %5, dims = [1, 0, 2] : (tensor<2x2x6xf32>) -> tensor<2x2x6xf32>
+      %7 = stablehlo.transpose %6, dims = [1, 0, 2] : (tensor<2x2x6xf32>) -> tensor<2x2x6xf32>
+      %8 = stablehlo.reshape %7 : (tensor<2x2x6xf32>) -> tensor<4x6xf32>
+      %9 = stablehlo.reverse %2, dims = [0] : tensor<6x6xf32>
+      return %1, %2, %4, %8, %9 : tensor<4x6xf32>, tensor<6x6xf32>, tensor<6x6xf32>, tensor<4x6xf32>, tensor<6x6xf32>
+    }""")
+    flat = flatten(module)
+    x, y = flat.arguments
+    assert [op.name for op in flat.ops] == ["stablehlo.transpose", "stablehlo.reverse"]
+    assert [flat.results[k] for k in (0, 2, 3)] == [x, y, x]
+
+
 def test_calls_are_inlined_equal_ops_merged_dead_ops_dropped() -> None:
     program = flatten(hlo.parse(CALLS))
     assert [op.definition.mnemonic for op in program.ops] == ["exponential", "add", "exponential", "add"]
