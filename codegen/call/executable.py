@@ -27,7 +27,7 @@ from codegen.call.program.nodes import Compute, Evaluate, below
 from codegen.call.program.overlap import order_of, overlapped
 from codegen.call.program.whole_loops import with_whole_loops
 from codegen.call.quick import QuickCall, address_of
-from codegen.call.runs.arguments import ArgumentError, may_write, taken, without_arrays
+from codegen.call.runs.arguments import ArgumentError, taken, without_arrays, writeable
 from codegen.call.runs.by_xla import call_by_xla
 from codegen.call.runs.guarded import GuardedRun
 from codegen.call.tracing import Trace
@@ -433,6 +433,7 @@ class Executable:
         layout = self._layout
         addresses = self._addresses.copy()
         over = {result: argument for argument, result in layout.written_over}
+        mine = writeable(given, over.values()) if in_place else ()
         for (slot, _, _), a in zip(self._given, given, strict=True):
             if slot is not None:
                 addresses[slot] = address_of(a)
@@ -458,7 +459,7 @@ class Executable:
                 outputs.append(self._kept(known, given).copy())
                 continue
             try:
-                if in_place and number in over and may_write(given, over[number]):
+                if number in over and over[number] in mine:
                     array = given[over[number]]
                 elif pooled_bytes:
                     array = memory.pool.lease(pooled_bytes, "output").array(shape, dtype)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from codegen.call.program.layout import LINE_BYTES
+from codegen.call.quick import address_of
 from hlo.errors import TilewrightError
 from hlo.module import Value
 from hlo.types import TensorType
 from tiling import Plan
 
-__all__ = ["ArgumentError", "may_write", "taken", "without_arrays"]
+__all__ = ["ArgumentError", "taken", "without_arrays", "writeable"]
 
 
 class ArgumentError(TilewrightError):
@@ -46,12 +47,17 @@ def taken(wanted: Sequence[Value], arrays: Sequence[Any]) -> list[Any]:
     return given
 
 
-def may_write(given: Sequence[np.ndarray], number: int) -> bool:
-    """Whether a call may write over an argument: it starts with a cache line, as kernels were told, and is nobody else's."""
-    a = given[number]
-    if not a.flags.writeable or a.ctypes.data % LINE_BYTES:
-        return False
-    return not any(np.may_share_memory(a, other) for k, other in enumerate(given) if k != number)
+def writeable(given: Sequence[np.ndarray], wanted: Iterable[int]) -> set[int]:
+    """Which of the arguments `wanted` a call may write over: at the start of a cache line, as kernels were told, and apart."""
+    places = sorted((address_of(a), a.nbytes, k) for k, a in enumerate(given))
+    shared: set[int] = set()
+    end, last = -1, -1  # of what lies furthest so far
+    for at, size_bytes, k in places:
+        if at < end:
+            shared |= {k, last}
+        if at + size_bytes > end:
+            end, last = at + size_bytes, k
+    return {k for k in wanted if k not in shared and given[k].flags.writeable and address_of(given[k]) % LINE_BYTES == 0}
 
 
 def without_arrays(made: Plan) -> str | None:

@@ -14,6 +14,7 @@ import interp
 import tilewright
 import tiling
 from codegen.call.recorded import recorded, restored
+from codegen.call.runs.arguments import writeable
 from codegen.launcher import memory
 from hlo.errors import Declined
 from tiling.program.in_place_updates import is_update
@@ -185,6 +186,15 @@ def test_only_arrays_that_a_call_may_change_are_changed() -> None:
     inside = buffer[3:4]  # the new row is one of the buffer's own
     (found,) = exe.call_in_place(buffer, inside, at)
     assert found is not buffer
+
+
+def test_what_lies_in_another_argument_is_not_written() -> None:
+    room = memory.in_lines(np.zeros(1024, np.float32))
+    parts = [room[:512], room[16:32], room[480:544], room[544:560], room[560:576], room[578:594]]
+    assert writeable(parts, range(6)) == {3, 4}  # the last one begins in the middle of a line
+    parts[4].flags.writeable = False
+    assert writeable([*parts, room[640:704], room[704:]], range(8)) == {3, 6, 7}
+    assert writeable([room, *parts], range(7)) == set()
 
 
 def test_guards_records_files_and_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
