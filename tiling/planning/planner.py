@@ -234,11 +234,13 @@ class Planner:
         seen_after: set[Stage] = set()
         while before and after:
             s = before.pop()
-            if s not in seen_before and self.order[s] >= first:
+            if s not in seen_before:
                 if s in inside:
                     return True
                 mates = self._mates(s)
                 seen_before.update(mates)
+                if max(map(self.order.__getitem__, mates)) < first:
+                    continue  # all that these need comes before
                 before.extend(p for m in mates for p in self.needs[m] if p not in seen_before)
                 before.extend(m for m in mates if m in inside)
             s = after.pop()

@@ -127,3 +127,26 @@ def test_plan_as_json() -> None:
     document = plan.to_json()
     assert [s["name"] for s in document["steps"]] == [f.name for f in plan.fusions]
     assert len(document["decisions"]) == len(plan.decisions)
+
+
+def test_a_kernel_that_begins_before_a_join_may_still_wait_for_it() -> None:
+    """%e comes before %t and %u, but its kernel also computes %l, which needs %t: %t and %u cannot be one kernel, as %u needs %e."""
+    module = hlo.parse("""func.func @main(%x: tensor<128x64xf32>, %y: tensor<128x64xf32>) -> (tensor<128xf32>, tensor<128xf32>) {
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %e = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+        : (tensor<128x64xf32>, tensor<f32>) -> tensor<128xf32>
+      %t = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [1]
+        : (tensor<128x64xf32>, tensor<f32>) -> tensor<128xf32>
+      %et = stablehlo.multiply %e, %t : tensor<128xf32>
+      %b = stablehlo.broadcast_in_dim %et, dims = [0] : (tensor<128xf32>) -> tensor<128x64xf32>
+      %w = stablehlo.multiply %x, %b : tensor<128x64xf32>
+      %l = stablehlo.reduce(%w init: %z) applies stablehlo.maximum across dimensions = [1]
+        : (tensor<128x64xf32>, tensor<f32>) -> tensor<128xf32>
+      %u0 = stablehlo.tanh %e : tensor<128xf32>
+      %u = stablehlo.multiply %u0, %t : tensor<128xf32>
+      return %l, %u : tensor<128xf32>, tensor<128xf32>
+    }""")
+    whole = tiling.plan(module)
+    number = {whole.names.of(op.results[0]): k for k, op in enumerate(whole.program.ops)}
+    made = tiling.plan(module, pins=[Pin((number["e"], number["l"]))])
+    assert [[made.names.of(s.values[0]) for s in f.stages] for f in made.fusions] == [["t"], ["e", "l"], ["u"]]
