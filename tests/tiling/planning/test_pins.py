@@ -130,7 +130,7 @@ def test_plan_as_json() -> None:
 
 
 def test_a_kernel_that_begins_before_a_join_may_still_wait_for_it() -> None:
-    """%e comes before %t and %u, but its kernel also makes %l, which needs %t: so %t and %u, which needs %e, are not one kernel."""
+    """%e comes before %t and %u, but its kernel also makes %l, which needs %t: so %t and %u, which needs %e, stay apart."""
     module = hlo.parse("""func.func @main(%x: tensor<128x64xf32>, %y: tensor<128x64xf32>) -> (tensor<128xf32>, tensor<128xf32>) {
       %z = stablehlo.constant dense<0.0> : tensor<f32>
       %e = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
