@@ -152,9 +152,10 @@ _MOST_EVENTS = 64  # that wait for the next return
 class MemoryPool:
     """Free blocks by size, kept for the next calls, and the counts of what is leased.
 
-    No more is kept free than the calls of the last second needed at once (or `FLOOR_BYTES`, if that is more), and never more than
-    `limit_bytes`: in a loop of calls each finds the memory of the one before, a second later it is the system's again. Safe from
-    several threads and from finalizers in the middle of its own code: nothing in it waits for a lock.
+    No more is kept free than the calls of the last second needed at once, or one call of each program (or `FLOOR_BYTES`, if that
+    is more), and never more than `limit_bytes`: in a loop of calls each finds the memory of the one before, a second later it is
+    the system's again. (Programs are told apart by what they need: forward and backward take turns, in blocks of other sizes.)
+    Safe from several threads and from finalizers in the middle of its own code: nothing in it waits for a lock.
 
     >>> pool = MemoryPool()
     >>> a = pool.lease(1000, "output").array((10, 25), np.float32)
@@ -173,6 +174,7 @@ class MemoryPool:
         self._counts: dict[str, MemoryCount] = {}
         self._needed_bytes = 0  # by the calls in flight
         self._peaks = [0, 0]  # of what was needed at once, in this span of time and in the one before
+        self._needs: list[frozenset[int]] = [frozenset(), frozenset()]  # of single calls, likewise
         self._span_began = 0.0
         self._returns = 0
         self._watch: object | None = None
@@ -284,6 +286,8 @@ class MemoryPool:
                 self._needed_bytes = max(0, self._needed_bytes + size_bytes)
                 self._pass_time()
                 self._peaks[0] = max(self._peaks[0], self._needed_bytes)
+                if size_bytes > 0 and size_bytes not in self._needs[0]:
+                    self._needs[0] |= {size_bytes}
             elif what == _CLEARED:
                 self._drop_to(0)
 
@@ -296,12 +300,13 @@ class MemoryPool:
         spans = (now - self._span_began) // SPAN_SECONDS
         if spans >= 1:
             self._peaks = [self._needed_bytes, self._peaks[0] if spans < 2 else 0]
+            self._needs = [frozenset(), self._needs[0] if spans < 2 else frozenset()]
             self._span_began = now
 
     def _trim(self) -> None:
         """Drops what is above the bound; what may be too much soon is looked at again."""
         self._pass_time()
-        self._drop_to(min(self.limit_bytes, max(FLOOR_BYTES, *self._peaks)))
+        self._drop_to(min(self.limit_bytes, max(FLOOR_BYTES, sum(self._needs[0] | self._needs[1]), *self._peaks)))
         if self._free_bytes > FLOOR_BYTES and self._watch is None:
             self._watch = object()
             try:

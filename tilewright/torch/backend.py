@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,7 @@ import codegen
 from hlo.errors import Declined
 from tilewright.jax.kept_programs import find, keep
 from tilewright.jax.lowering import lower_all
-from tilewright.torch.graph import Graph, written_inputs
+from tilewright.torch.graph import Graph, images, saved_outputs, written_inputs
 from tilewright.torch.ops import Ops, Random
 from tilewright.torch.packages import TorchError, packages, plain_ops
 from tilewright.torch.pieces import Pieces
@@ -86,11 +86,17 @@ class Program:
     """A graph of ATen ops: call it with tensors (and numbers, for symbolic sizes) to get its results as a tuple.
 
     `compiled` counts the shapes that it was compiled for. `written` are outputs, by number, that become the elements of the input
-    with this number: what the model writes to.
+    with this number: what the model writes to. Of outputs that torch keeps for a backward graph, `saved`, nobody but that graph
+    asks in which order their dimensions lie.
     """
 
-    def __init__(self, graph: Graph, options: Options, name: str, written: Mapping[int, int] = MappingProxyType({})) -> None:
+    def __init__(
+        self, graph: Graph, options: Options, name: str, written: Mapping[int, int] = MappingProxyType({}),
+        saved: Collection[int] = (),
+    ) -> None:  # fmt: skip
         self._graph, self._options, self._name, self._written = graph, options, name, written
+        its_images = images(packages().torch, graph) if saved else set()
+        self._images = {node for k, node in enumerate(graph.outputs) if k in saved and node in its_images}
         torch = packages().torch
         placeholders = graph.placeholders
         told = [n.meta.get("val") for n in placeholders]
@@ -195,7 +201,9 @@ class Program:
                     if node not in seen:
                         seen[node] = len(results)
                         told = node.meta["val"]
-                        order = _told_order(told, value.shape)
+                        # (Convolutions want channels last.)
+                        last = (0, *range(2, value.ndim), 1)
+                        order = last if node in self._images else _told_order(told, value.shape)
                         chosen.append((told.dtype, order))
                         results.append(value.transpose(order) if order != tuple(range(value.ndim)) else value)
                     returned.append(("result", seen[node]))
@@ -272,13 +280,14 @@ def backend(graph: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | N
     torch = use.torch
     ops = Ops(use)
 
-    def compiler(name: str, writes: bool = False) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
+    def compiler(name: str, writes: bool = False, saves: bool = False) -> Callable[[Any, Sequence[Any]], Callable[..., Any]]:
         def compiled(module: Any, _: Sequence[Any]) -> Callable[..., Any]:
             whole = Graph(module, ops)
             written = written_inputs(torch, whole) if writes else {}
+            saved = saved_outputs(torch, whole) if saves else range(0)
 
             def program(graph: Graph, name: str) -> Program:
-                return Program(graph, chosen, name, written if graph.module is module else {})
+                return Program(graph, chosen, name, written, saved) if graph.module is module else Program(graph, chosen, name)
 
             return boxed(program(whole, name) if chosen.strict else Pieces(module, ops, program, name))
 
@@ -290,7 +299,7 @@ def backend(graph: Any, inputs: Sequence[Any], *, options: Mapping[str, Any] | N
         return boxed
 
     aot = torch._dynamo.backends.common.aot_autograd(
-        fw_compiler=compiler("a forward graph"),
+        fw_compiler=compiler("a forward graph", saves=True),
         bw_compiler=compiler("a backward graph"),
         inference_compiler=compiler("a graph", writes=True),
         partition_fn=torch._functorch.partitioners.min_cut_rematerialization_partition,

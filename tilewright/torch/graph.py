@@ -11,7 +11,10 @@ from tilewright.torch.ops import Ops, Random
 from tilewright.torch.packages import TorchError
 from tilewright.torch.tensors import numpy_dtype
 
-__all__ = ["Graph", "NoForm", "written_inputs"]
+__all__ = ["Graph", "NoForm", "images", "saved_outputs", "written_inputs"]
+
+_OTHER_DIMENSIONS = frozenset("view _unsafe_view reshape permute transpose t expand unsqueeze squeeze bmm mm as_strided".split())
+"""Ops after which dimensions may be other ones than an image's."""
 
 
 class NoForm(TorchError):
@@ -108,6 +111,31 @@ def written_inputs(torch: Any, graph: Graph) -> dict[int, int]:
         return {}
     pairs = {k: n for k, n in enumerate(numbers) if _are_alike(outputs[k], placeholders[n])}
     return pairs if len(pairs) == len(numbers) else {}  # else they are counted in another way
+
+
+def saved_outputs(torch: Any, graph: Graph) -> range:
+    """The outputs of a forward graph that is being compiled that torch keeps for the backward one, and shows nobody."""
+    context = torch._guards.TracingContext.try_get()
+    first = getattr(getattr(context, "fw_metadata", None), "num_forward_returns", None)
+    count = len(graph.outputs)
+    return range(first, count) if isinstance(first, int) and 0 <= first <= count else range(count, count)
+
+
+def images(torch: Any, graph: Graph) -> set[Any]:
+    """The nodes that are images of several channels: what convolutions make, and what is made of it pixel by pixel."""
+    found: set[Any] = set()
+    seen: set[Any] = set()  # with what has several results
+    for node in graph.module.graph.nodes:
+        if node.op != "call_function":
+            continue
+        name = getattr(node.target, "__name__", str(node.target)).partition(".")[0]
+        if name != "convolution" and (name in _OTHER_DIMENSIONS or seen.isdisjoint(node.all_input_nodes)):
+            continue
+        seen.add(node)
+        told = node.meta.get("val")
+        if isinstance(told, torch.Tensor) and told.ndim >= 4 and all(isinstance(n, int) and n > 1 for n in told.shape[1:]):
+            found.add(node)
+    return found
 
 
 def _are_alike(a: Any, b: Any) -> bool:

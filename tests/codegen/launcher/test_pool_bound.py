@@ -87,6 +87,25 @@ def test_a_loop_of_calls_finds_the_memory_of_the_call_before(clock: Clock, at_on
     assert pool.free_bytes == at_once * LARGE
 
 
+def test_programs_in_turns_find_the_memory_of_their_own_last_calls(clock: Clock) -> None:
+    """A forward pass and a backward one: what one leases is of no use for the other, and both are called again and again."""
+    pool = MemoryPool()
+    seen = set()
+    for _ in range(6):
+        forward = call(pool, LARGE)
+        backward = call(pool, 2 * LARGE)
+        seen |= {forward.address, backward.address}
+        del forward, backward
+        clock.now += 0.4 * SPAN_SECONDS
+    assert len(seen) == 2 and pool.free_bytes == 3 * LARGE
+    clock.now += 3 * SPAN_SECONDS
+    for _ in range(2000):
+        if pool._watch is None:
+            break
+        time.sleep(0.005)
+    assert pool._watch is None and pool.free_bytes == 0
+
+
 def test_a_result_that_the_next_call_replaces(clock: Clock) -> None:
     """r = f(…) again and again: while the next result is made, the one before is alive."""
     pool = MemoryPool()

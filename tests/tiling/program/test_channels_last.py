@@ -167,6 +167,41 @@ def test_transposes_that_turn_back_are_left_out() -> None:
     assert agrees(module, program, integers(module))
 
 
+def backwards(pixels: int) -> hlo.Module:
+    """Gradients of two convolutions, from images that were kept with channels last: by both kernels, and by the first image."""
+    n = f"{pixels}x{pixels}"
+    kept, image, kernel = f"tensor<2x{n}x16xf32>", f"tensor<2x16x{n}xf32>", "tensor<16x16x3x3xf32>"
+    window = "window = {stride = [1, 1], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}"
+    by_image, by_kernel = "[b, f, 0, 1]x[i, o, 0, 1]->[b, f, 0, 1]", "[f, b, 0, 1]x[i, o, 0, 1]->[f, b, 0, 1]"
+    arguments = f"%x: {kept}, %y: {kept}, %g: {image}, %v: {kernel}, %w: {kernel}"
+    return hlo.parse(f"""func.func @main({arguments}) -> ({kernel}, {kernel}, {image}) {{
+      %zero = stablehlo.constant dense<0.0> : {image}
+      %xt = stablehlo.transpose %x, dims = [0, 3, 1, 2] : ({kept}) -> {image}
+      %yt = stablehlo.transpose %y, dims = [0, 3, 1, 2] : ({kept}) -> {image}
+      %p = stablehlo.compare GT, %yt, %zero : ({image}, {image}) -> tensor<2x16x{n}xi1>
+      %wr = stablehlo.reverse %w, dims = [2, 3] : {kernel}
+      %gw = stablehlo.convolution(%yt, %g) dim_numbers = {by_kernel}, {window} : ({image}, {image}) -> {kernel}
+      %gy = stablehlo.convolution(%g, %wr) dim_numbers = {by_image}, {window} : ({image}, {kernel}) -> {image}
+      %s = stablehlo.select %p, %gy, %zero : tensor<2x16x{n}xi1>, {image}
+      %gv = stablehlo.convolution(%xt, %s) dim_numbers = {by_kernel}, {window} : ({image}, {image}) -> {kernel}
+      %vr = stablehlo.reverse %v, dims = [2, 3] : {kernel}
+      %gx = stablehlo.convolution(%s, %vr) dim_numbers = {by_image}, {window} : ({image}, {kernel}) -> {image}
+      %sum = stablehlo.add %gx, %xt : {image}
+      return %gw, %gv, %sum : {kernel}, {kernel}, {image}
+    }}""")
+
+
+def test_gradients_have_channels_last_though_kernels_have_not() -> None:
+    """Kernels are larger than the images: what is turned of their gradients does not count for these."""
+    module = backwards(12)
+    _, program = programs(module)
+    images = [op for op in program.ops if op.name == "stablehlo.convolution" and op.results[0].shape[0] == 2]
+    assert [op.attr("dimension_numbers").output_feature for op in images] == [3, 3]
+    assert agrees(module, program, integers(module))
+    turned = [op.operands[0].shape for op in program.ops if op.name == "stablehlo.transpose"]
+    assert turned == [(16, 3, 3, 16), (16, 3, 3, 16), (2, 12, 12, 16)]  # the results: what was kept is read as it lies
+
+
 def of_tokens() -> hlo.Module:
     """Tokens that a depthwise convolution sees as an image, as between the products of a transformer's feed-forward part."""
     t = Text(x=(2, 36, 16), d=(16, 1, 3, 3))

@@ -31,6 +31,7 @@ from tiling.program.images.keep_apart import common_parts, keep_apart, parts_of
 __all__ = ["Order", "channels_last"]
 
 LEAST_CHANNELS = 8  # below, a vector is not filled
+LEAST_SUMMED = 32  # pixels that an element of a kernel's gradient is summed over
 LEAST_REPEATED = 8  # times that what is spread is small beside its result
 MOST_CONVERTED = 0.5  # elements that are transposed, to those that convolutions write and read
 
@@ -172,11 +173,18 @@ def _chosen(ops: Sequence[Op], results: Sequence[Value]) -> dict[Value, Order]:
         ordered = [v for v in op.operands if v in orders]
         if _is_convolution(op):
             made, order = op.results[0], _order_of_result(op)
-            if not _lies_alike(made, order) and made.shape[order[-1]] >= LEAST_CHANNELS:
+            # Of two images it makes a kernel's gradient, which is apart: each element is a sum over pixels, and worth a turn.
+            is_image = op.operands[1] not in orders
+            is_wanted = is_image or _summed_pixels(op) >= LEAST_SUMMED
+            if is_wanted and not _lies_alike(made, order) and made.shape[order[-1]] >= LEAST_CHANNELS:
                 orders[made] = order
-            _weigh_convolution(op, orders, parts, used, border)
+                used += [] if is_image else [made, made]
+            _weigh_convolution(op, orders, parts, used, border, is_image)
             continue
         if _spreads_few(op):
+            continue
+        if not ordered and _brings_first(op):
+            orders[op.results[0]] = _order_of_operand(op)
             continue
         inner = [v for b in op.regions for v in captured_values(b) if v in orders]
         after = _after(op, orders[ordered[0]]) if ordered and not inner else None
@@ -210,15 +218,39 @@ def _chosen(ops: Sequence[Op], results: Sequence[Value]) -> dict[Value, Order]:
     return {v: order for v, order in orders.items() if parts.root(v) in kept}
 
 
+def _summed_pixels(op: Op) -> int:
+    """How many places of its second operand each element of a convolution's result is a sum over."""
+    kernel = op.operands[1]
+    n: ConvDimensions = op.attr("dimension_numbers")
+    return kernel.tensor.size_elems // max(1, kernel.shape[n.kernel_output_feature])
+
+
+def _brings_first(op: Op) -> bool:
+    """Whether an op moves the last dimension, of channels, behind the first one: its result lies with channels last."""
+    if op.name != _TRANSPOSE or not _is_static(op.operands[0]):
+        return False
+    rank = op.results[0].rank
+    is_image = rank >= 4 and tuple(op.attr("permutation")) == (0, rank - 1, *range(1, rank - 1))
+    return is_image and op.results[0].shape[1] >= LEAST_CHANNELS and not _lies_alike(op.results[0], _order_of_operand(op))
+
+
+def _order_of_operand(op: Op) -> Order:
+    """A transpose's result as its operand lies."""
+    permutation = tuple(op.attr("permutation"))
+    return tuple(permutation.index(d) for d in range(len(permutation)))
+
+
 def _weigh_convolution(
-    op: Op, orders: Mapping[Value, Order], parts: _Components, used: list[Value], border: set[tuple[Value, Value]]
-) -> None:
+    op: Op, orders: Mapping[Value, Order], parts: _Components, used: list[Value], border: set[tuple[Value, Value]],
+    is_image: bool,
+) -> None:  # fmt: skip
     """What a convolution writes and reads counts for the component, and what it has to turn against it.
 
     It reads one order and writes another as well, but as slowly as if one were transposed; an image of few channels is no matter.
+    What is made of two images (`is_image` is false) has a component of its own.
     """
     image, made = op.operands[0], op.results[0]
-    ordered = [v for v in (*op.operands, made) if v in orders]
+    ordered = [v for v in (*op.operands, *((made,) if is_image else ())) if v in orders]
     used += ordered
     for v in ordered[1:]:
         parts.join(v, ordered[0])
@@ -228,7 +260,7 @@ def _weigh_convolution(
     is_turned = image not in orders and not _lies_alike(image, order) and not _is_turned_from(image, order)
     if is_turned and image.shape[order[-1]] >= LEAST_CHANNELS:
         border.add((image, ordered[0]))
-    if made not in orders and not _lies_alike(made, _order_of_result(op)):
+    if is_image and made not in orders and not _lies_alike(made, _order_of_result(op)):
         border.add((made, ordered[0]))
 
 
@@ -333,7 +365,9 @@ class _Rewriting:
         """The op, its results in their orders."""
         ordered = [v for v in op.operands if v in self.orders]
         order = self.orders[ordered[0]] if ordered else ()
-        if _is_convolution(op) and (ordered or op.results[0] in self.orders):
+        if not ordered and op.name == _TRANSPOSE and op.results[0] in self.orders:
+            self.forms[op.results[0], self.orders[op.results[0]]] = self.as_it_was(op.operands[0])  # it lies so already
+        elif _is_convolution(op) and (ordered or op.results[0] in self.orders):
             self._new(op, *self._convolution(op))
         elif ordered and _spreads_few(op):
             self.later.add(op.results[0])
