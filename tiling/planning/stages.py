@@ -14,7 +14,7 @@ A value is a stage when
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from hlo.clone import captured_values
@@ -137,6 +137,8 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
         routine = routine_of(op)
         if declined[op] is None and routine is not None:
             wanted.update(routine.in_memory(op))
+            if routine.is_one_by_one:  # a nest computes several elements at once
+                wanted.update(v for v in _parts_of(op.operands) if weight[v] >= EXPENSIVE and _bytes(v) >= WORTH_STORING_BYTES)
         elif declined[op] is not None:
             wanted.update(op_inputs(op))
         elif isinstance(op.definition.semantics, SumOfProducts):
@@ -167,6 +169,17 @@ def ops_of(stages: Sequence[Stage], stage_of: Mapping[Value, Stage]) -> set[Op]:
             inside.add(v.op)
         todo.extend(v.op.operands)
     return inside
+
+
+def _parts_of(operands: Sequence[Value]) -> Iterator[Value]:
+    """What values are moved from, and put side by side of."""
+    todo = list(operands)
+    while todo:
+        v = below_moves(todo.pop())
+        if v.op is not None and v.op.name == _CONCATENATE:
+            todo += v.op.operands
+        elif v.op is not None and not isinstance(v.op.definition.semantics, Literal):
+            yield v
 
 
 def _weight_of_operands(op: Op, result: Value, weight: Mapping[Value, float]) -> float:

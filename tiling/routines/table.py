@@ -37,11 +37,15 @@ __all__ = ["ROUTINES", "Builder", "Routine", "plain_form", "routine_of"]
 
 @dataclass(frozen=True)
 class Routine:
-    """How an op becomes a schedule: `declines` says why it does not, `lower(op, builder, names)` makes it."""
+    """How an op becomes a schedule: `declines` says why it does not, `lower(op, builder, names)` makes it.
+
+    One that `is_one_by_one` computes the elements of its operands so, each where it is read.
+    """
 
     declines: Callable[[Op], Declined | None]
     in_memory: Callable[[Op], Sequence[Value]]
     lower: Callable[[Op, Builder, Names], Schedule]
+    is_one_by_one: bool = False
 
 
 def routine_of(op: Op) -> Routine | None:
@@ -119,9 +123,9 @@ ROUTINES: dict[str, Routine] = {
     "stablehlo.triangular_solve": _MATRICES,
     "stablehlo.sort": Routine(_sort_declines, lambda op: op.operands, _lower_sort),
     "chlo.top_k": Routine(_top_k_declines, lambda op: op.operands, _lower_top_k),
-    "stablehlo.scatter": Routine(scatter_declines, lambda op: (), lower_scatter),
-    "stablehlo.select_and_scatter": Routine(selection_declines, lambda op: op.operands[:1], lower_selection),
+    "stablehlo.scatter": Routine(scatter_declines, lambda op: (), lower_scatter, True),
+    "stablehlo.select_and_scatter": Routine(selection_declines, lambda op: op.operands[:1], lower_selection, True),
     "in_lines.fft": Routine(lambda op: None, lambda op: op.operands, lower_fft),
-    "in_place.scatter": Routine(scatter_declines, updated_in_memory, lower_scatter_in_place),
+    "in_place.scatter": Routine(scatter_declines, updated_in_memory, lower_scatter_in_place, True),
     "in_place.dynamic_update_slice": Routine(plain, updated_in_memory, lower_update),
 }

@@ -190,7 +190,7 @@ DISTANCES = hlo.parse("""func.func @main(%x: tensor<64x8xf32>) -> tensor<64x64xf
 ])  # fmt: skip
 def test_tasks_that_threads_might_share(seconds: float, threads: int, is_quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All took the thorough call, which costs 10 µs, also where a call may use one thread alone or others save less than that."""
-    monkeypatch.setattr(executable, "_seconds", lambda fusion: seconds)
+    monkeypatch.setattr(executable, "seconds_of", lambda fusion: seconds)
     made = codegen.compile(DISTANCES, threads=threads)
     assert made._launch.parallel and (made._quick is not None) == is_quick
     if threads <= 2:

@@ -108,3 +108,31 @@ def test_attention_with_rotary_positions_keeps_no_scores() -> None:
     plan = tiling.plan(hlo.parse(text), machine=MACHINE, supports=codegen.supports)
     largest = max(b.size_bytes for f in plan.fusions for b in f.schedule.buffers)
     assert largest < 8_000_000
+
+
+@pytest.mark.parametrize("moves", [1, 9])
+def test_places_that_take_many_operations_are_computed_before_a_scatter(moves: int) -> None:
+    """A scatter goes update by update; a nest computes the places several at once. Few operations are not worth a nest."""
+    t = "tensor<8192xi32>"
+    lines = [f"%k = stablehlo.constant dense<3> : {t}"]
+    at = "%i"
+    for k in range(moves):
+        lines.append(f"%m{k} = stablehlo.{('maximum', 'xor', 'minimum')[k % 3]} {at}, %k : {t}")
+        at = f"%m{k}"
+    body = "\n".join(lines)
+    module = hlo.parse(f"""func.func @main(%x: tensor<512xf32>, %i: {t}, %u: tensor<8192xf32>) -> tensor<512xf32> {{
+      {body}
+      %r = stablehlo.reshape {at} : ({t}) -> tensor<8192x1xi32>
+      %s = "stablehlo.scatter"(%x, %r, %u) <{{scatter_dimension_numbers = #stablehlo.scatter<
+          inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %n = stablehlo.add %a, %b : tensor<f32>
+          stablehlo.return %n : tensor<f32>
+      }}) : (tensor<512xf32>, tensor<8192x1xi32>, tensor<8192xf32>) -> tensor<512xf32>
+      return %s : tensor<512xf32>
+    }}""")
+    plan = tiling.plan(module, machine=MACHINE, supports=codegen.supports)
+    assert [f.stages[-1].op.name for f in plan.fusions] == ["stablehlo.minimum"] * (moves > 1) + ["stablehlo.scatter"]
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(512, np.float32), rng.integers(0, 500, 8192, np.int32), rng.standard_normal(8192, np.float32)]
+    np.testing.assert_allclose(codegen.compile(plan)(*arrays)[0], interp.evaluate(module, *arrays)[0], rtol=1e-4, atol=1e-4)
