@@ -206,7 +206,14 @@ class Function:
 
     @property
     def donations(self) -> dict[int, int]:
-        """Argument k -> the result whose elements may take its memory, as `tf.aliasing_output` says: one of the same type."""
+        """Argument k -> the result whose elements may take its memory, as `tf.aliasing_output` says: one of the same type.
+
+        >>> import hlo
+        >>> t = "tensor<2xf32>"
+        >>> text = f"func.func @main(%x: {t}, %y: {t} {{tf.aliasing_output = 0 : i32}}) -> {t} {{ return %x : {t} }}"
+        >>> hlo.parse(text).function().donations
+        {1: 0}
+        """
         found: dict[int, int] = {}
         for k, attributes in enumerate(self.argument_attributes):
             written = attributes.get("tf.aliasing_output")

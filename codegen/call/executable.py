@@ -295,7 +295,18 @@ class Executable:
         """Runs the program, with results written over the arguments that it gives away for them (`compile(…, donate=True)`).
 
         Such a result is the very array that was given, where that is writeable, in C's order, at the start of a cache line, and
-        shares no memory with another argument; else it is one of its own.
+        shares no memory with another argument; else it is one of its own. Raises what a call raises.
+
+        >>> import hlo
+        >>> from codegen import compile
+        >>> from codegen.launcher.memory import in_lines
+        >>> exe = compile(hlo.parse('''func.func @main(%x: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {
+        ...   %0 = stablehlo.add %x, %x : tensor<4xf32>
+        ...   return %0 : tensor<4xf32>
+        ... }'''), donate=True)
+        >>> x = in_lines(np.ones(4, np.float32))
+        >>> exe.call_in_place(x)[0] is x, x
+        (True, array([2., 2., 2., 2.], dtype=float32))
         """
         return self._run(arrays, None, in_place=True)
 
