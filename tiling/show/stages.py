@@ -125,7 +125,7 @@ def _of_groups(plan: Plan, supports: Supports) -> Iterator[Stage]:
         yield Stage("group", "kernels", text, True)
         return
     with without("join_siblings"):
-        first = _kernels(planned(plan.module, plan.program.name, plan.machine, supports))
+        first = _kernels(planned(plan.module, plan.program.name, plan.machine, supports, donate=plan.donate))
     yield Stage("group", "kernels", first, True)
     yield Stage("join_siblings", "kernels", text, text != first)
 
