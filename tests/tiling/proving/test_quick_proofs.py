@@ -16,12 +16,13 @@ import tiling
 from codegen.supports import supports
 from hlo.access import Condition
 from hlo.types import element_type
-from indexing.expr import EVERYTHING, Interval, Var, as_expr, evaluate, maximum, minimum
+from indexing.expr import EVERYTHING, Bounds, Interval, Var, as_expr, evaluate, maximum, minimum
 from tests.codegen.contract.test_transposed_convolutions import CASES
 from tests.random_programs import random_program
 from tests.tiling.proving.test_prove_enumeration import spoiled
 from tiling import Buffer, Machine, Schedule, Scope
 from tiling.loops.buffers import make_buffer
+from tiling.loops.domains import inside
 from tiling.loops.domains.inside import linear_parts
 from tiling.loops.domains.iterations import Access, Domain, Kind
 from tiling.proving.obligations import prove_memory
@@ -347,3 +348,44 @@ def test_groups_of_one_condition_that_fails_are_known_on_its_other_side(seed: in
         for p in points(d):
             if all(outside(p, c) for (c,) in groups):
                 assert not any(outside(p, c) for c in d.known)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_digits_of_one_number(seed: int) -> None:
+    """Sums of n and its quotients by divisors of each other: no value is outside of what their digits tell, by enumeration."""
+    rng = random.Random(seed)
+    most, divisors, step = rng.randint(5, 400), [], 1
+    for _ in range(rng.randint(2, 3)):
+        step *= rng.randint(2, 7)
+        divisors.append(step)
+    q, r, other = Var("q"), Var("r"), Var("other")
+    n = q + r if rng.random() < 0.5 else q
+    ranges = {q: Interval(0, most), r: Interval(0, 6), other: Interval(0, 3)}
+    held = [Condition(most - n, 0, most)]
+    factors = [rng.randint(-60, 60) for _ in divisors]
+    e = n * rng.randint(-3, 3) + other * rng.randint(-2, 2) + rng.randint(-9, 9)
+    for d, k in zip(divisors, factors, strict=True):
+        e = e + n // d * k
+    rs = range(7 if r in n.variables else 1)
+    points = [(x, y, z) for x in range(most + 1) for y in rs for z in range(4) if x + y <= most]
+    values = [int(evaluate(e, {q: x, r: y, other: z})) for x, y, z in points]
+    bounds = Bounds(ranges)
+    low, high = min(values), max(values)
+    for lower, upper in ((low, high - 1), (low + 1, high)):
+        assert not inside.stays_inside(bounds, held, e, lower, upper)
+    found = inside._by_digits(bounds, held, e)
+    assert found is not None or 0 in factors
+    if found is not None:
+        assert found.lower <= low and high <= found.upper
+        assert inside.stays_inside(bounds, held, e, found.lower, found.upper)
+
+
+def test_windows_of_an_image_put_back_are_inside() -> None:
+    """Swin's windows of 7 x 7: isl took minutes for what the digits tell at once."""
+    k0, k = Var("k0"), Var("k")
+    n = k0 + k
+    e = n + n // 7 * 49 - n // 49 * 385 + n // 392 * 336
+    bounds = Bounds({k0: Interval(0, 2816), k: Interval(0, 351)})
+    assert inside.stays_inside(bounds, [Condition(3135 - n, 0, 3135)], e, 0, 3135)
+    assert not inside.stays_inside(bounds, [Condition(3135 - n, 0, 3135)], e, 0, 3134)
+    assert not inside.stays_inside(bounds, [], e, 0, 3135)

@@ -3,14 +3,16 @@
     e <= e + k (c - low)                          wherever low <= c holds, for k >= 0: that interval may be the smaller one
     R + k (n // c) <= u   <=   c R + k n <= c u + c - 1                   for k > 0: c (n // c) <= n
     0 <= R + n // c       <=>  0 <= c R + n,      0 <= R + min(a, b)   <=>  0 <= R + a and 0 <= R + b
+    c n + k1 (n // d1) + k2 (n // d2) + ...       the digits of n >= 0 by d1 | d2 | ..., each with a coefficient of its own
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from hlo.access import Condition
-from indexing.expr import EVERYTHING, Bounds, Expr, FloorDiv, Maximum, Minimum, as_expr
+from indexing.expr import EVERYTHING, Bounds, Const, Expr, FloorDiv, Interval, Maximum, Minimum, as_expr
 
 __all__ = ["is_at_most", "linear_parts", "stays_inside"]
 
@@ -28,6 +30,9 @@ def stays_inside(bounds: Bounds, held: Sequence[Condition], e: Expr, lower: int,
     True
     """
     span = bounds(e)
+    digits = None if lower <= span.lower and span.upper <= upper else _by_digits(bounds, held, e)
+    if digits is not None and lower <= digits.lower and digits.upper <= upper:
+        return True
     if span.upper > upper and not _is_at_most(bounds, held, e, upper, DEPTH):
         return False
     return span.lower >= lower or _is_at_most(bounds, held, -e, -lower, DEPTH)
@@ -69,6 +74,58 @@ def _is_at_most(bounds: Bounds, held: Sequence[Condition], e: Expr, upper: int, 
             if any(found) if least else all(found):
                 return True
     return False
+
+
+def _by_digits(bounds: Bounds, held: Sequence[Condition], e: Expr) -> Interval | None:
+    """An interval that `e` is in, where it is made of the digits of one number: windows of an image, cut and put together.
+
+    >>> from indexing.expr import Var
+    >>> n = Var("n")
+    >>> turned = n + n // 7 * 49 - n // 49 * 385 + n // 392 * 336
+    >>> b = Bounds({n: Interval(0, 3135)})
+    >>> b(turned), _by_digits(b, (), turned)
+    (Interval(lower=-24255, upper=27390), Interval(lower=0, upper=3135))
+    """
+    floors = [(x, k) for x, k in e.terms if isinstance(x, FloorDiv)]
+    divisors = [x.divisor for x, _ in floors if isinstance(x.divisor, int) and x.divisor > 1]
+    if not 2 <= len(floors) == len(divisors) or any(x.numerator is not floors[0][0].numerator for x, _ in floors):
+        return None
+    n, rest = floors[0][0].numerator, e
+    factors = dict(sorted(zip(divisors, (k for _, k in floors), strict=True)))
+    steps = [1, *factors]
+    if len(steps) <= len(floors) or any(b % a for a, b in pairwise(steps)) or not n.terms:
+        return None
+    for x, k in floors:
+        rest = rest - x * k
+    atom, k = n.terms[0]
+    whole, left = divmod(dict(rest.terms).get(atom, 0), k)
+    rest = rest - n * whole
+    if left or {x for x, _ in n.terms} & {x for x, _ in rest.terms}:
+        return None
+    span, around = _held(bounds, held, n), bounds(rest)
+    if span.lower < 0:
+        return None
+    lower, upper = around.lower, around.upper
+    for i, step in enumerate(steps):
+        most = span.upper // step
+        if i + 1 < len(steps):
+            most = min(most, steps[i + 1] // step - 1)
+        factor = whole * step + sum(k * (step // d) for d, k in factors.items() if d <= step)
+        lower, upper = lower + min(0, factor * most), upper + max(0, factor * most)
+    return Interval(lower, upper)
+
+
+def _held(bounds: Bounds, held: Sequence[Condition], e: Expr) -> Interval:
+    """The interval of an expression, with the conditions on it alone."""
+    span = bounds(e)
+    for c in held:
+        inner = as_expr(c.expression)
+        for sign in (1, -1):
+            rest = inner - e * sign
+            if isinstance(rest, Const):
+                ends = sorted((sign * (c.lower - rest.constant), sign * (c.upper - rest.constant)))
+                span = Interval(max(span.lower, ends[0]), min(span.upper, ends[1]))
+    return span
 
 
 def _factors(e: Expr, c: Expr) -> Iterator[int]:
