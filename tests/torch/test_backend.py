@@ -14,17 +14,9 @@ import pytest
 
 import tilewright
 from tests.project.test_imports import ROOT
-from tilewright.torch.packages import TorchError, packages
+from tilewright.torch.packages import TorchError
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture
-def torch() -> Any:
-    t = packages().torch
-    t.manual_seed(0)
-    t._dynamo.reset()
-    return t
 
 
 def compiled(torch: Any, model: Any, **options: Any) -> Any:

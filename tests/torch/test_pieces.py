@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.torch.test_backend import close, compiled
-from tests.torch.test_backend import torch as torch
 from tilewright.torch.packages import TorchError
 
 pytestmark = pytest.mark.torch

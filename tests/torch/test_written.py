@@ -8,25 +8,11 @@ from typing import Any
 
 import pytest
 
-from tilewright.torch.packages import packages
+from tests.torch.test_backend import compiled
 
 pytestmark = pytest.mark.torch
 
 HEADS, LENGTH, WIDTH = 4, 32, 16
-
-
-@pytest.fixture
-def torch() -> Any:
-    t = packages().torch
-    t.manual_seed(0)
-    t._dynamo.reset()
-    return t
-
-
-def compiled(torch: Any, model: Any, **options: Any) -> Any:
-    from tilewright.torch.backend import backend
-
-    return torch.compile(model, backend=backend, options=options or None)
 
 
 def decoder(torch: Any, write: Callable[..., None]) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import hlo
+from tiling.loops.names import Names
 from tiling.planning.same_structure import Structures
 from tiling.planning.stages import find_stages
 from tiling.program.flatten import flatten
@@ -37,3 +40,22 @@ def test_what_reads_what_decides() -> None:
     assert number("inner", "first") != number("inner", "first", stored=("inner",))
     assert number("x") != number("y")  # what is computed in place takes its operands in another order
     assert number("inner") == number("other")
+
+
+def test_what_is_known_of_values_decides() -> None:
+    """What a loop passes on, what calls find made, and whether memory counts most: a schedule may differ by each."""
+    stages = find_stages(flatten(hlo.parse(TEXT)), {})
+    (inner,) = [s for s in stages if s.values[0].name == "inner"]
+    (value,), first = inner.values, inner.op.operands[0]
+    numbers: dict[Hashable, int] = {}
+
+    def number(**known: object) -> int:
+        names = Names([])
+        for name, about in known.items():
+            setattr(names, name, about)
+        return Structures({v: s for s in stages for v in s.values}, numbers, names).number([inner], frozenset([value]))
+
+    plain = number()
+    found = [number(carried={value: first}), number(kept=frozenset([first])), number(is_lean=True)]
+    assert len({plain, *found}) == 4
+    assert number() == plain, "the same in another program"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,8 @@ from tests.indexing.test_ops import inputs_of
 from tiling.loops.buffers import Scope
 from tiling.passing import without
 from tiling.planning import plan as whole_plans
-from tiling.planning import strips
+from tiling.planning import planner, strips
+from tiling.planning.search import Searches
 from tiling.program.as_module import as_module
 from tiling.program.compute_again import Again, compute_again
 from tiling.program.flatten import Program, flatten
@@ -410,6 +412,26 @@ def test_a_remembered_plan_has_the_same_strips(monkeypatch: pytest.MonkeyPatch, 
     assert [p.strips for p in again.strips] == [p.strips for p in first.strips] == [(0, 0, 4)]
     assert loops_of(again) == loops_of(first)
     assert again.decisions == first.decisions
+
+
+def test_the_plan_with_strips_finds_what_it_shares_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = hlo.parse(two_layers(256, 32, 1024))
+    calls: list[int] = []
+    original = planner.best_tiles
+
+    def counted(*given: Any) -> Any:
+        calls.append(1)
+        return original(*given)
+
+    monkeypatch.setattr(planner, "best_tiles", counted)
+    first = tiling.plan(module, machine=MACHINE, supports=supports)
+    shared = len(calls)
+    calls.clear()
+    made = planner.Planner
+    monkeypatch.setattr(whole_plans, "Planner", lambda *given: made(*[Searches() if type(x) is Searches else x for x in given]))
+    again = tiling.plan(module, machine=MACHINE, supports=supports)
+    assert shared < len(calls) and first.strips
+    assert loops_of(again) == loops_of(first)
 
 
 # ---------------------------------------------------------------- what is computed again
