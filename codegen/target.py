@@ -30,6 +30,7 @@ _VNNI_FEATURES = _AVX512_FEATURES + ",+avx512vnni"
 
 NAMED_TARGETS = {
     "amx": ("x86-64-v4", _VNNI_FEATURES + ",+avx512bf16,+amx-tile,+amx-int8,+amx-bf16"),
+    "avx512bf16": ("x86-64-v4", _VNNI_FEATURES + ",+avx512bf16"),
     "avx512vnni": ("x86-64-v4", _VNNI_FEATURES),
     "avx512": ("x86-64-v4", _AVX512_FEATURES),
     "avx2": ("x86-64-v3", _AVX2_FEATURES),
@@ -175,6 +176,18 @@ class Target:
         return 1024 if "amx-int8" in self.tile_features else 1
 
     @property
+    def pair_products(self) -> int:
+        """Products of two bf16 that an instruction of vectors sums in a lane of 32 bits, in the time of a multiply-add: 2 or 1.
+
+        Intel's first CPUs with the instruction start half as many in a cycle as multiply-adds; later ones have tiles.
+
+        >>> Target.named("avx512bf16").pair_products, Target.named("avx512vnni").pair_products
+        (2, 1)
+        """
+        have = self.features.split(",")
+        return 2 if "+avx512bf16" in have and self.vector_bytes == 64 and self.cpu not in _LOWERS_CLOCK else 1
+
+    @property
     def key(self) -> str:
         """A short digest of every field, for cache keys."""
         return _key(self)
@@ -207,7 +220,8 @@ class Target:
 
     @staticmethod
     def named(name: str) -> Target:
-        """``host``, ``amx`` (AVX-512 with VNNI and tiles), ``avx512vnni``, ``avx512``, ``avx2`` or ``baseline`` (SSE2 only).
+        """``host``, ``amx`` (AVX-512 with VNNI and tiles), ``avx512bf16``, ``avx512vnni``, ``avx512``, ``avx2``, or ``baseline``,
+        which has SSE2 only.
 
         Whether or not this CPU can run it.
         Raises ValueError for another name, and for an x86 name on another architecture.

@@ -34,6 +34,8 @@ class Machine:
                           (the default, unless TILEWRIGHT_EXCESS_PRECISION=allow) each op is rounded to its type
     byte_products         products of two bytes that a multiply-add sums in each lane of 32 bits: 4 with VNNI and with
                           Arm's dot products, 8 with Arm's products of matrices
+    pair_products         products of two bf16 that an instruction sums in each lane of 32 bits in the time of a multiply-add: 2
+                          with AVX512-BF16
     tile_products         products of two bytes that tile registers sum in a cycle: 1024 with AMX; 1 where there are none
     ahead_bytes           how far ahead a large input that is walked through is asked for: two pages, less where the hardware
                           foresees the next page by itself
@@ -61,6 +63,7 @@ class Machine:
     launch_seconds: float = 5e-6
     excess_precision: bool = False
     byte_products: int = 1
+    pair_products: int = 1
     tile_products: int = 1
     ahead_bytes: int = 8192
 
@@ -100,11 +103,11 @@ class Machine:
         32.0
         """
         by_tiles = self.tile_products / factor_bytes / (self.lanes(4) * self.fma_per_cycle)
-        return max(1.0, by_tiles, self.byte_products if factor_bytes == 1 else 1)
+        return max(1.0, by_tiles, {1: self.byte_products, 2: self.pair_products}.get(factor_bytes, 1))
 
     @property
     def pairs_per_lane(self) -> float:
-        """The same of factors of two bytes: 1 where there are no tiles."""
+        """The same of factors of bf16: 1 where neither tiles nor vectors have an instruction for them."""
         return self.products_per_lane(2)
 
     def micro_tile(self, itemsize_bytes: int, columns: int) -> tuple[int, int]:
@@ -162,6 +165,7 @@ class Machine:
         return replace(
             found,
             byte_products=8 if {dots, "i8mm"} <= features else 4 if dots in features else 1,
+            pair_products=2 if "avx512_bf16" in features and found.vector_bytes == 64 else 1,
             tile_products=_TILE_PRODUCTS if "amx_int8" in features and found.vector_bytes == 64 else 1,
             ahead_bytes=2048 if _foresees_pages() else found.ahead_bytes,
             l1_bytes=caches.get(1, found.l1_bytes),

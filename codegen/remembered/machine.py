@@ -42,9 +42,9 @@ def machine_for(target: Target, machine: Machine) -> Machine:
     """
     return replace(
         machine, vector_bytes=target.vector_bytes, vector_registers=target.vector_registers,
-        byte_products=target.byte_products, tile_products=target.tile_products,
+        byte_products=target.byte_products, pair_products=target.pair_products, tile_products=target.tile_products,
     ).described()  # fmt: skip
 
 
 def _key() -> str:
-    return sha256(f"machine 3 {default_target().key}".encode()).hexdigest()
+    return sha256(f"machine 4 {default_target().key}".encode()).hexdigest()

@@ -7,10 +7,14 @@ Where the right operand's next block is asked for, a loop over blocks of columns
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from codegen.source.nest import NestEmitter
 from codegen.source.phase import PhaseWriter
+from indexing.expr import Const, as_expr, substitute
+from tiling.contract.table import MOST_WINDOW_DEPTH
+from tiling.loops.affine import linear
 from tiling.loops.ir import ZERO, Contract, Loop
 
 __all__ = ["emit_contraction"]
@@ -22,12 +26,18 @@ def emit_contraction(phase: PhaseWriter, c: Contract) -> None:
     depth = out.depth
     blocks = -(-c.k // c.k_block)
     inside = _inside_of_blocks(c) if blocks > 1 or c.asks_ahead else ()
+    band, band_step = _band(c)
     for loop in c.loops:
-        if loop not in inside:
+        if loop not in inside and loop is not band:
             phase.open(loop)
     k0 = phase.name(c.k_start)
     phase.uses(c.left.buffer, c.right.buffer, c.out.buffer)
     rows, columns = phase.count(c.rows_upper), phase.count(c.columns_upper)
+    if band is not None:
+        rows = phase.expr((band.upper + 1) * c.m)
+        begin_at = {band.variable: Const(0)}
+        left_block, out_block = (replace(x, base=substitute(x.base, begin_at)) for x in (c.left, c.out))
+        c = replace(c, left=left_block, out=out_block)
     first, right_at = _first_column(phase, c)
     if first:
         columns = f"{columns} - {first}"
@@ -70,11 +80,27 @@ def emit_contraction(phase: PhaseWriter, c: Contract) -> None:
         "right": c.right.buffer.name, "right_at": right, "right_panel": c.panel_stride, "right_row": c.right.row_stride,
         "out": c.out.buffer.name, "out_at": out_at, "out_row": c.out.row_stride, "out_step": c.out.column_stride,
         "again": "True" if c.accumulate else again, "panel": c.columns,
+        "band": 0 if band is None else c.m, "band_step": band_step,
     }  # fmt: skip
     levels = [f"int64({x})" if c.shares_code else x for level in c.levels for x in level]
     routine = c.kernel.asking if asked else c.kernel.routine
     out.line(f"{routine}({', '.join(str(x) for x in (*(given[a] for a in c.kernel.arguments), *asked, *levels))})")
     out.depth = depth
+
+
+def _band(c: Contract) -> tuple[Loop | None, int]:
+    """The loop of which a routine that walks bands of rows makes more rows, and how far one band lies from the next; None.
+
+    The result's rows go on from one to the next, and both read the same columns.
+    """
+    for x in reversed(c.loops) if c.kernel.walks and not c.pack and c.depth <= MOST_WINDOW_DEPTH else ():
+        v = x.variable
+        parts = [linear(e, (v,)) for e in (c.left.base, c.out.base)]
+        if v in c.right.base.variables or x.lower is not ZERO or c.rows_upper is not as_expr(c.m - 1):
+            continue
+        if parts[0] is not None and parts[1] is not None and parts[1][1][0] == c.m * c.out.row_stride:
+            return x, parts[0][1][0]
+    return None, 0
 
 
 def _asked(

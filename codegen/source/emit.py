@@ -194,9 +194,10 @@ class PhaseEmitter(PhaseWriter):
     def _turn(self, t: Turn) -> None:
         sizes = [self.count(x.upper) for x in (t.rows, t.columns)]
         self.uses(t.source.buffer, t.target.buffer)
+        together = f", {t.together}" if t.together > 1 else ""
         self.out.line(
             f"transpose({', '.join(sizes)}, {t.source.buffer.name}, {self.expr(t.source.base)}, {t.source.row_stride}, "
-            f"{t.target.buffer.name}, {self.expr(t.target.base)}, {t.target.row_stride})"
+            f"{t.target.buffer.name}, {self.expr(t.target.base)}, {t.target.row_stride}{together})"
         )
 
 

@@ -37,14 +37,15 @@ def lower_contraction(c: ContractionContext) -> LoweredContraction | None:
     narrow = [(cost, x) for cost, x in found if x.takes_narrow]
     if not narrow or c.machine.pairs_per_lane <= 1:
         return taken[1]
-    return replace(taken[1], note=_why(*narrow[0], taken[0]))
+    means = "tiles" if c.machine.tile_products > 1 else "the dot instruction"
+    return replace(taken[1], note=_why(means, *narrow[0], taken[0]))
 
 
-def _why(cost: float, narrow: Contraction, taken: Contraction) -> str:
-    """Why products of bf16 are, or are not, made by tiles, on a machine that has them."""
+def _why(means: str, cost: float, narrow: Contraction, taken: Contraction) -> str:
+    """Why products of bf16 are, or are not, made by an instruction of their own, on a machine that has one."""
     routine = taken.kernel.routine
     if taken is narrow:
-        return "bf16 by tiles; by vectors where factors are so small that denormal numbers might count"
+        return f"bf16 by {means}; as f32 where factors are so small that denormal numbers might count"
     if cost == inf:
-        return f"bf16 by {routine}, not by tiles: a window, or too few columns or steps of k"
-    return f"bf16 by {routine}, not by tiles: it costs less for so few rows, or a factor lies otherwise"
+        return f"bf16 by {routine}, not by {means}: a window, or too few columns or steps of k"
+    return f"bf16 by {routine}, not by {means}: it costs less for so few rows, or a factor lies otherwise"

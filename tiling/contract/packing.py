@@ -128,7 +128,7 @@ class Packing(Roles):
         place = self._in_place(self.left, [*(x.variable for x in self.row_loops), *self._depth_variables()])
         if place is not None and self.kernel.needs_runs:
             levels, (_, step, _) = self._levels(place.steps, self._row_major(1))
-            return place if step == 1 and (self.kernel.adds or not levels) and self.depth == self.filled else None
+            return place if step == 1 and (self.kernel.takes_levels or not levels) and self.depth == self.filled else None
         if place is None or self._is_narrow(place.buffer.element):
             return None
         buffer = place.buffer
@@ -369,10 +369,10 @@ class Packing(Roles):
     def _turned(self, tiles: Sequence[tuple[Var, int]], runs: Sequence[Loop], nest: Nest) -> Phase | None:
         """A copy as transposes in registers, where memory is consecutive along k and not along the columns."""
         node, columns = nest.stores[0].node, nest.loops[-1]
-        if len(nest.stores) > 1 or not isinstance(node, Load):
+        if not isinstance(node, Load):
             return None
-        place = self._in_place(node, [columns.variable, *(x.variable for x in runs)])
-        run = None if place is None else next((x for x in runs if place.steps[x.variable] == 1), None)
+        place, side = self._in_place(node, [columns.variable, *(x.variable for x in runs)]), len(nest.stores)
+        run = None if place is None else next((x for x in runs if place.steps[x.variable] == side), None)
         if run is None or run.extent < LEAST_TURN:
             return None
         turn = turn_of(nest, columns, run, self._buffer(node), self.c.ranges)

@@ -45,9 +45,9 @@ class Contraction(Packing):
             return inf
         lanes = self.c.machine.lanes(self.sums.itemsize_bytes)
         problem = Problem(
-            self.types, prod(x.extent for x in self.row_loops), self.n.extent, self.depth, 0, lanes, 0,
+            self.types, prod(self.value.shape) // self._columns_of_right, self.n.extent, self.depth, 0, lanes, 0,
             per_lane=self.c.machine.pairs_per_lane, one_loop=sum(x.extent > 1 for x in self.depth_loops) < 2,
-            byte_products=self.c.machine.byte_products,
+            byte_products=self.c.machine.byte_products, inside=next((x.extent for x in reversed(self.depth_loops) if x.extent > 1), 1),
         )  # fmt: skip
         return self.row.cost(problem)
 
@@ -69,7 +69,9 @@ class Contraction(Packing):
         levels, (k, left_step, right_step) = self._levels(left.steps, right.steps)
         if kernel.needs_runs and left_step != 1:
             return None
-        k = k if kernel.together == 1 else self.filled
+        k = k if kernel.together == 1 or levels else self.filled
+        if k % kernel.together or (levels and not kernel.takes_levels):
+            return None
         k_block = self.k_block if self.blocks > 1 else k
         start, m, upper = self._rows_of_task(left, left_step, rows)
         apart = None
@@ -253,7 +255,8 @@ class Contraction(Packing):
             return None
         self._find_bounds(right)
         left = self._left_in_place()
-        if left is None and not self.kernel.needs_runs and self.k_loop.variable not in self.bounded:
+        is_read_in_steps = not self.kernel.needs_runs or self.kernel.walks
+        if left is None and is_read_in_steps and self.k_loop.variable not in self.bounded:
             left = self._tile(self.left, "left", self.m.variable)
         if left is not None:
             return left, right
@@ -270,7 +273,7 @@ class Contraction(Packing):
         if not all(x.is_whole and x.variable in c.ranges for x in local) or not loads([node]):
             return None
         element = self._kept_element(node, 0 if role == "left" else 1)
-        stored = element_type("f32") if self._is_narrow(element) else element
+        stored = element_type("f32") if self._is_narrow(element) and not self.takes_narrow else element
         lanes = c.machine.lanes(stored.itemsize_bytes)
         place = window_tile(
             self.scratch(role), f"{role}_{self.tag}", stored, node, local, c.buffers, c.ranges, lanes,

@@ -26,6 +26,8 @@ LEAST_DEPTH_VECTORS = 12  # vectors in all of a sum: adding up the lanes at the 
 LEAST_ALONE_VECTORS = 36  # the same for a matrix by a vector, which plain loops do well
 NEAR_BYTES = 1 << 22  # what of a factor of bytes is packed near a core
 FEWEST_ROWS = 16  # of pairs: half a tile; fewer do not make up for a copy (4 x 4096 x 4096: 1.4 ms, 5.2 copied)
+DOT_PRODUCTS = 2  # of a lane: more are those of tiles
+MOST_WINDOW_DEPTH = 1 << 13  # of pairs: twelve rows of it are copied to the stack
 NEAR_COPY, FAR_COPY = 2.0, 16.0  # what packing a vector of it costs, as `Row.cost` counts
 
 WHOLE = 1 << 62  # more steps of k than there are
@@ -39,9 +41,9 @@ class Problem:
     """A contraction as a micro-kernel would compute it: `rows` and `columns` of the whole result, sums of `depth` products.
 
     `run` of the steps of k follow each other in memory. A vector holds `lanes` sums. A `copy` of the columns' factor would be
-    made beside a task that computes the rows' factor. `per_lane` products of factors of two bytes are summed by tiles in the time
-    of one in a lane, 1 where there are no tiles. An instruction sums `byte_products` products of bytes in a lane. The depth
-    is `one_loop`, or a window.
+    made beside a task that computes the rows' factor. `per_lane` products of bf16 are summed by tiles or dot instructions in
+    the time of one in a lane, 1 where there are none. An instruction sums `byte_products` products of bytes in a lane. The depth
+    is `one_loop`, or a window, whose innermost loop has `inside` steps.
     """
 
     types: Types
@@ -55,6 +57,7 @@ class Problem:
     per_lane: float = 1.0
     one_loop: bool = True
     byte_products: int = 1
+    inside: int = 1
 
 
 @dataclass(frozen=True)
@@ -124,10 +127,17 @@ def _cost_of_squares(p: Problem) -> float:
 
 
 def _cost_of_pairs(p: Problem) -> float:
-    """Tiles only: by vectors the same product reads bf16 as well without a copy. A window's tile is no run of pairs."""
+    """Tiles and dot instructions only: vectors of f32 read bf16 as well without a copy. A window is for dot instructions, which
+    copy its rows of all levels one after the other."""
     packed = FAR_COPY if p.columns * p.depth > NEAR_BYTES else NEAR_COPY
-    fits = p.per_lane > 1 and p.one_loop and p.columns >= p.lanes // 2 and p.rows >= FEWEST_ROWS
+    in_pairs = p.one_loop or (p.per_lane <= DOT_PRODUCTS and p.inside % 2 == 0 and p.depth <= MOST_WINDOW_DEPTH)
+    fits = p.per_lane > 1 and in_pairs and p.columns >= p.lanes // 2 and p.rows >= FEWEST_ROWS
     return inf if p.depth < 2 or not fits else 1.0 / p.per_lane + packed / p.rows
+
+
+def _block_of_pairs(machine: Machine, item_bytes: int, columns: int) -> tuple[int, int]:
+    """Two tiles by two where there are tiles, else twelve rows of two vectors."""
+    return (32 if machine.tile_products > 1 else 12), 2 * machine.lanes(item_bytes)
 
 
 def _block_of_bytes(machine: Machine, item_bytes: int, columns: int) -> tuple[int, int]:
@@ -167,8 +177,11 @@ MICRO_KERNELS = (
         _sums_of_bytes, lambda machine, item_bytes, columns: (8, 2 * machine.lanes(item_bytes)), _cost_of_squares,
     ),
     Row(
-        MicroKernel("gemm_pairs", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel"), together=2, adds=False),
-        _sums_of_pairs, lambda machine, item_bytes, columns: (32, 2 * machine.lanes(item_bytes)), _cost_of_pairs,
+        MicroKernel(
+            "gemm_pairs", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel", "band", "band_step"), together=2, adds=False,
+            walks=True,
+        ),
+        _sums_of_pairs, _block_of_pairs, _cost_of_pairs,
     ),
     Row(
         MicroKernel(

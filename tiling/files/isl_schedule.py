@@ -75,7 +75,7 @@ class _Printer:
         if isinstance(step, Nest):
             return [self.statement(phase, (*around, *step.loops))]
         if isinstance(step, Turn):
-            return [self.statement(phase, (*around, step.rows, step.columns))]
+            return [self.statement(phase, (*around, *step.loops))]
         if isinstance(step, Sequential):
             return [x for s in step.steps for x in self.step(s, phase, (*around, step.loop))]
         if isinstance(step, Contract):

@@ -185,10 +185,8 @@ class Printer:
         elif isinstance(step, Contract):
             self.contract(step)
         elif isinstance(step, Turn):
-            r, c = step.rows.variable, step.columns.variable
-            at = step.source.base + r * step.source.row_stride + c * step.source.column_stride
-            to = step.target.base + c * step.target.row_stride + r * step.target.column_stride
-            self.copy((step.rows, step.columns), (step.source.buffer, at), (step.target.buffer, to))
+            at, to = step.places
+            self.copy(step.loops, (step.source.buffer, at), (step.target.buffer, to))
         elif isinstance(step, Sequential):
             with self.over((step.loop,)):
                 for inner in step.steps:

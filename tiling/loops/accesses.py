@@ -402,14 +402,12 @@ class Reader:
         yield self.access(Kind.WRITE, m.target, (m.piece,), self.domain(()), None, 0, 1)
 
     def turn(self, t: Turn) -> Iterator[Access]:
-        r, c = t.rows.variable, t.columns.variable
-        domain = self.domain((t.rows, t.columns))
+        from_, to = t.places
+        domain = self.domain(t.loops)
         read = t.value if self.by_value.get(t.value) is t.source.buffer else None
-        yield from self._block(Kind.READ, t.source, t.source.base + r * t.source.row_stride + c, domain, 0, 0, read)
+        yield from self._block(Kind.READ, t.source, from_, domain, 0, 0, read)
         # A turned tile in scratch is no value of its own; one that goes to memory is that buffer's value.
-        yield from self._block(
-            Kind.WRITE, t.target, t.target.base + c * t.target.row_stride + r, domain, 0, 0, t.target.buffer.value
-        )
+        yield from self._block(Kind.WRITE, t.target, to, domain, 0, 0, t.target.buffer.value)
 
     def ordering(self, o: Ordering) -> Iterator[Access]:
         i = Var("ordered")

@@ -139,13 +139,35 @@ class Contract:
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """target[c, r] = source[r, c], r over the loop `rows`, c over the loop `columns`: a tile transposed in registers."""
+    """target[c, r] = source[r, c], r over the loop `rows`, c over the loop `columns`: a tile transposed in registers.
+
+    What moves as one are `together` elements side by side: both blocks' column strides are as many.
+    """
 
     value: Value
     rows: Loop
     columns: Loop
     source: Block2D
     target: Block2D
+    together: int = 1
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops over all of its elements: columns, rows and, where several move as one, these."""
+        return (self.columns, self.rows, *(() if (x := self._inside) is None else (x,)))
+
+    @property
+    def places(self) -> tuple[Expr, Expr]:
+        """Where an element of these loops is read, and where it is written."""
+        r, c, x = self.rows.variable, self.columns.variable, self._inside
+        inside: Expr = Const(0) if x is None else x.variable
+        read = self.source.base + r * self.source.row_stride + c * self.source.column_stride + inside
+        return read, self.target.base + c * self.target.row_stride + r * self.target.column_stride + inside
+
+    @property
+    def _inside(self) -> Loop | None:
+        name = f"{self.columns.variable.name}_inside"
+        return Loop(Var(name), Const(0), Const(self.together - 1), self.together) if self.together > 1 else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,9 @@ class MicroKernel:
 
     `right` lies in panels of columns, with `together` steps of k of a column side by side. A kernel that is `along` memory
     reads k one after the other in both factors, each column as a panel, and stores the result in any layout. One that does not
-    `add` sums all of k in one go, from zero: no blocks of k, no levels, no ends that a mask gives. `arguments` name what the
-    routine takes, in order (`codegen.source.contraction`); one that adds takes the levels after them. `asking` is the function
+    `add` sums all of k in one go, from zero: no blocks of k, no ends that a mask gives, and no levels but where it `walks` them,
+    by a right factor that goes on from one to the next. `arguments` name what the routine takes, in order
+    (`codegen.source.contraction`); one that adds, or walks, takes the levels after them. `asking` is the function
     that does the same and asks for the next block of panels meanwhile, if there is one. Raises ValueError for no steps side by
     side.
     """
@@ -25,11 +26,17 @@ class MicroKernel:
     together: int = 1
     along: bool = False
     adds: bool = True
+    walks: bool = False
     asking: str = ""
 
     def __post_init__(self) -> None:
         if self.together < 1:
             raise ValueError(f"{self.routine}: expected at least one step of k side by side, found {self.together}")
+
+    @property
+    def takes_levels(self) -> bool:
+        """Whether there may be loops around k that sum into the same block."""
+        return self.adds or self.walks
 
     @property
     def needs_runs(self) -> bool:

@@ -411,7 +411,8 @@ class _Forms:
         blocks = -(-c.k // c.k_block)
         masked = c.depth_lower is not Const(0) or c.depth_upper is not None or c.columns_lower is not Const(0)
         kernel = c.kernel
-        if c.k % kernel.together or (not kernel.adds and (blocks > 1 or c.levels or c.accumulate or masked)):
+        in_parts = blocks > 1 or c.accumulate or masked or bool(c.levels and not (kernel.walks and _goes_on(c)))
+        if c.k % kernel.together or (in_parts and not kernel.adds):
             once = "" if kernel.adds else ", in one go"
             yield PARTS, "", f"{kernel.routine} sums whole groups of {kernel.together} steps of k{once}"
         if kernel.needs_runs and c.left.column_stride != 1:
@@ -439,7 +440,7 @@ class _Forms:
         yield from self._block(t.source, known, "the tile")
         yield from self._block(t.target, known, "the turned tile")
         yield from self._loops((t.rows, t.columns), known)
-        if t.source.column_stride != 1 or t.target.column_stride != 1:
+        if t.together < 1 or (t.source.column_stride, t.target.column_stride) != (t.together, t.together):
             yield PARTS, "", "tiles are turned whose rows lie in one piece"
         yield from self._holds(t.target.buffer, t.source.buffer.element.name, "the tile's elements are")
         if any(x.lower is not Const(0) for x in (t.rows, t.columns)):
@@ -512,3 +513,13 @@ class _Forms:
         if not s.sources or not s.targets or not s.scratch:
             counts = f"{len(s.sources)} matrices, {len(s.targets)} results and {len(s.scratch)} rooms to work in"
             yield PARTS, "", f"{s.kind} has {counts}"
+
+
+def _goes_on(c: Contract) -> bool:
+    """Whether the right factor's panels go on from one iteration of each level to the next."""
+    size = c.k * c.columns
+    for count, _, step in reversed(c.levels):
+        if step != size:
+            return False
+        size *= count
+    return True

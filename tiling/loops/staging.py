@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hlo.types import ElementType
-from indexing.expr import Expr, Interval, Var, as_expr, simplify
+from indexing.expr import Const, Expr, Interval, Var, as_expr, simplify
 from tiling.loops.affine import address, linear
 from tiling.loops.buffers import SAME_SETS_BYTES, make_buffer
 from tiling.loops.element_ir import Load, Node
@@ -116,18 +116,30 @@ def stage_into(
 
 
 def turn_of(nest: Nest, rows: Loop, columns: Loop, source: Buffer, ranges: Mapping[Var, Interval]) -> Turn | None:
-    """The turn in registers that does what a copy of one load does along two of its loops; None where none does.
+    """The turn in registers that does what a copy of loads does along two of its loops; None where none does.
 
-    The source must be consecutive along `columns`, the copy along `rows`, and both of one element type. A turn is for one
-    iteration of the other loops.
+    Its stores move what lies side by side. The source must be consecutive along `columns`, the copy along `rows`, and both of one
+    element type. A turn is for one iteration of the other loops.
     """
-    (s,) = nest.stores
-    if not isinstance(s.node, Load) or source.element != s.buffer.element:
+    first, together = nest.stores[0], len(nest.stores)
+    if not isinstance(first.node, Load) or source.element != first.buffer.element:
         return None
     wanted = (rows.variable, columns.variable)
-    found = linear(address(source, s.node.index, ranges), wanted)
-    to = linear(address(s.buffer, s.index, ranges), wanted)
-    if found is None or to is None or found[1][0] < 2 or found[1][1] != 1 or to[1][0] != 1:
+    found, to = _linear(first, source, wanted, ranges), linear(address(first.buffer, first.index, ranges), wanted)
+    if found is None or to is None or found[1][0] < 2 or found[1][1] != together or to[1][0] != together:
         return None
-    here, there = Block2D(source, found[0], found[1][0], 1), Block2D(s.buffer, to[0], to[1][1], 1)
-    return Turn(s.node.value, rows, columns, here, there)
+    for k, s in enumerate(nest.stores[1:], 1):
+        next_to = linear(address(s.buffer, s.index, ranges), wanted)
+        for one, before in ((_linear(s, source, wanted, ranges), found), (next_to, to)):
+            if one is None or one[1] != before[1] or simplify(one[0] - before[0], ranges) is not Const(k):
+                return None
+    here, there = Block2D(source, found[0], found[1][0], together), Block2D(first.buffer, to[0], to[1][1], together)
+    return Turn(first.node.value, rows, columns, here, there, together)
+
+
+def _linear(
+    s: Store, source: Buffer, wanted: tuple[Var, Var], ranges: Mapping[Var, Interval]
+) -> tuple[Expr, tuple[int, ...]] | None:  # fmt: skip
+    """Where in the source a store's load lies, along two loops."""
+    return linear(address(source, s.node.index, ranges), wanted) if isinstance(s.node, Load) else None
+

@@ -112,10 +112,9 @@ def _step(step: Step, where: Mapping[Value, str], tiles: Sequence[Var]) -> list[
         names = _short([*tiles, step.rows.variable, step.columns.variable])
         row, column = (substitute(x.variable, names) for x in (step.rows, step.columns))
         lines = _loops((step.columns, step.rows), names)
-        return [
-            *lines,
-            f"    {step.target.buffer.name}[{column}, {row}] = {step.source.buffer.name}[{row}, {column}], turned in registers",
-        ]
+        how = "turned in registers" + ("" if step.together == 1 else f" by {step.together} side by side")
+        source, target = step.source.buffer.name, step.target.buffer.name
+        return [*lines, f"    {target}[{column}, {row}] = {source}[{row}, {column}], {how}"]
     if isinstance(step, Ordering):
         sources, targets = (
             ", ".join(b.name for b in bs)

@@ -36,12 +36,20 @@ def grouped_product(
     c[c_off + np.arange(m)[:, None] * ldc + j] = at_a @ at_b
 
 
-def grouped_typer(takes: Callable[[Buf, Buf, Buf], bool]) -> Callable[..., Signature | None]:
-    """The typing rule of such a product whose buffers are those that `takes` says."""
+def grouped_typer(
+    takes: Callable[[Buf, Buf, Buf], bool], after: int = 0, levels: bool = False
+) -> Callable[..., Signature | None]:  # fmt: skip
+    """The typing rule of such a product whose buffers are those that `takes` says.
+
+    So many known integers come after the panel's width, and then `levels` by threes where there may be some.
+    """
 
     def typer(*args: Any) -> Signature | None:
-        buffers = [args[k] for k in (3, 6, 9)] if len(args) == 13 else []
-        if not buffers or not all(isinstance(x, Buf) for x in buffers) or not isinstance(args[12], types.IntegerLiteral):
+        more = len(args) - 13 - after
+        buffers = [args[k] for k in (3, 6, 9)] if more == 0 or (levels and more > 0 and more % 3 == 0) else []
+        if not buffers or not all(isinstance(x, Buf) for x in buffers):
+            return None
+        if not all(isinstance(x, types.IntegerLiteral) for x in args[12:]):
             return None
         if not takes(*buffers):
             return None

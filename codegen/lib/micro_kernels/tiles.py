@@ -29,8 +29,9 @@ from typing import Any
 from llvmlite import ir
 
 from codegen.lib.buffer import Buf
-from codegen.lib.emit import I1, I8, I16, I32, I64, constant, counted, intrinsic_function
+from codegen.lib.emit import I8, I16, I32, I64, constant, counted, intrinsic_function
 from codegen.lib.micro_kernels.blocks import _c, _for, _known
+from codegen.lib.micro_kernels.folded import Folded
 from codegen.target import current_target
 
 __all__ = ["LEAST_ROWS", "TILE_COLUMNS", "TileProduct", "is_permitted", "tiles_for"]
@@ -99,7 +100,7 @@ class _Part:
     first: Any
 
 
-class TileProduct:
+class TileProduct(Folded):
     """The emission of one product. `a` to `c` are pointers to elements, distances count elements of each; k is whole groups.
 
     `instruction` is LLVM's name of the product without ``llvm.x86.``. With ``added`` (a truth of LLVM, or None) the product is
@@ -110,7 +111,8 @@ class TileProduct:
         self, b: Any, instruction: str, kinds: tuple[Buf, Buf, Buf], extents: tuple[Any, Any, Any], a: tuple[Any, Any],
         right: tuple[Any, Any, int], out: tuple[Any, Any], added: Any = None,
     ) -> None:  # fmt: skip
-        self.b, self.instruction, self.added = b, instruction, added
+        super().__init__(b)
+        self.instruction, self.added = instruction, added
         self.m, self.n, _ = extents
         self.item = kinds[0].item_bytes
         pointer = I8.as_pointer()
@@ -128,45 +130,6 @@ class TileProduct:
             self.config = self._stack(_CONFIG_BYTES)
             self.copy = self._stack(self.blocks * BLOCK_ROWS * room)
             self.right_rest = self._stack(TILE_ROWS * self.group_bytes)
-
-    # ------------------------------------------------------------ numbers, folded where they are known
-
-    def _scaled(self, x: Any, by: int) -> Any:
-        known = _known(x)
-        return _c(known * by) if known is not None else x if by == 1 else self.b.mul(x, _c(by))
-
-    def _over(self, x: Any, by: int) -> Any:
-        known = _known(x)
-        return _c(known // by) if known is not None else self.b.lshr(x, _c(by.bit_length() - 1))
-
-    def _over_up(self, x: Any, by: int) -> Any:
-        known = _known(x)
-        return _c(-(-known // by)) if known is not None else self._over(self.b.add(x, _c(by - 1)), by)
-
-    def _modulo(self, x: Any, by: int) -> Any:
-        known = _known(x)
-        return _c(known % by) if known is not None else self.b.and_(x, _c(by - 1))
-
-    def _compare(self, how: str, x: Any, y: int) -> Any:
-        known = _known(x)
-        if known is None:
-            return self.b.icmp_signed(how, x, _c(y))
-        return ir.Constant(I1, int({"<": known < y, ">": known > y, "==": known == y}[how]))
-
-    def _least(self, x: Any, y: int) -> Any:
-        known = _known(x)
-        return _c(min(known, y)) if known is not None else self.b.select(self._compare("<", x, y), x, _c(y))
-
-    def _and(self, x: Any, y: Any) -> Any:
-        known = _known(x), _known(y)
-        if 0 in known:
-            return ir.Constant(I1, 0)
-        return y if known[0] else x if known[1] else self.b.and_(x, y)
-
-    def _stack(self, size_bytes: int) -> Any:
-        room = self.b.alloca(ir.ArrayType(I8, size_bytes))
-        room.align = 64
-        return self.b.bitcast(room, I8.as_pointer())
 
     # ------------------------------------------------------------ instructions
 
@@ -231,10 +194,6 @@ class TileProduct:
             _Part((full, second), self._truth(more), first),
             _Part((left,), self._truth(few), first),
         ]
-
-    def _truth(self, truth: Any) -> Any:
-        known = _known(truth)
-        return _c(known) if known is not None else self.b.zext(truth, I64)
 
     def _configure(self, rows: tuple[Any, ...], columns: tuple[Any, ...]) -> None:
         b = self.b
@@ -418,16 +377,3 @@ class TileProduct:
                 b.store(value, b.bitcast(b.gep(self.right_rest, [at]), vector.as_pointer()), align=64)
 
             _for(b, _c(TILE_ROWS), row)
-
-    def _first_bytes(self, count: Any) -> Any:
-        b, numbers = self.b, ir.VectorType(I8, TILE_BYTES)
-        order = ir.Constant(numbers, [ir.Constant(I8, k) for k in range(TILE_BYTES)])
-        one = b.insert_element(ir.Constant(numbers, ir.Undefined), b.trunc(count, I8), ir.Constant(I32, 0))
-        lanes = ir.Constant(ir.VectorType(I32, TILE_BYTES), [ir.Constant(I32, 0)] * TILE_BYTES)
-        return b.icmp_unsigned("<", order, b.shuffle_vector(one, one, lanes))
-
-    def _masked_load(self, pointer: Any, mask: Any) -> Any:
-        b, vector = self.b, ir.VectorType(I8, TILE_BYTES)
-        kinds = [vector.as_pointer(), I32, ir.VectorType(I1, TILE_BYTES), vector]
-        load = intrinsic_function(b.module, "llvm.masked.load.v64i8.p0", vector, kinds)
-        return b.call(load, [b.bitcast(pointer, vector.as_pointer()), ir.Constant(I32, 1), mask, constant(vector, 0)])

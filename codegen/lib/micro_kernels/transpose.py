@@ -17,7 +17,7 @@ from codegen.kernel import types
 from codegen.kernel.types import signature
 from codegen.lib.buffer import Buf, tag
 from codegen.lib.emit import I32, I64, intrinsic_function, order_of, suffix
-from codegen.lib.micro_kernels.blocks import _c, _for, _known, _literal, mask_of
+from codegen.lib.micro_kernels.blocks import _c, _for, _known, _literal, _times, mask_of
 from codegen.lib.outline import outlined
 from codegen.lib.register import register
 from codegen.target import current_target
@@ -47,10 +47,8 @@ def _transposed(b: Any, rows: list[Any]) -> list[Any]:
     return rows
 
 
-def _load(b: Any, kind: Buf, base: Any, at: Any, lanes: int | None) -> Any:
-    pointer = b.gep(base, [at])
-    if lanes is not None:
-        pointer = b.bitcast(pointer, ir.VectorType(_moved(kind, base), lanes).as_pointer())
+def _load(b: Any, kind: Buf, unit: Any, base: Any, at: Any, lanes: int | None) -> Any:
+    pointer = b.bitcast(b.gep(base, [at]), (unit if lanes is None else ir.VectorType(unit, lanes)).as_pointer())
     access = b.load(pointer)
     access.align = kind.item_align
     return tag(b.module, access, kind.scope)
@@ -61,8 +59,10 @@ def _store(b: Any, kind: Buf, base: Any, at: Any, value: Any) -> None:
     tag(b.module, b.store(value, pointer, align=kind.item_align), kind.scope)
 
 
-def _moved(kind: Buf, base: Any) -> Any:
-    """The type that an element moves as: a complex number of 8 bytes as one integer."""
+def _moved(kind: Buf, base: Any, together: int) -> Any:
+    """The type that an element moves as: a complex number of 8 bytes, or several elements together, as one integer."""
+    if together > 1:
+        return ir.IntType(8 * together * kind.item_bytes)
     return I64 if kind.dtype == "complex64" else base.type.pointee
 
 
@@ -73,19 +73,21 @@ def _has_masks(item_bytes: int) -> bool:
 
 
 class _Move:
-    """One source and one destination buffer under a builder."""
+    """One source and one destination buffer under a builder; `together` elements side by side move as one."""
 
-    def __init__(self, b: Any, src_kind: Buf, src: Any, dst_kind: Buf, dst: Any) -> None:
+    def __init__(self, b: Any, src_kind: Buf, src: Any, dst_kind: Buf, dst: Any, together: int = 1) -> None:
         self.b, self.src_kind, self.src, self.dst_kind, self.dst = b, src_kind, src, dst_kind, dst
+        self.together, self.item_bytes = together, together * dst_kind.item_bytes
+        self.unit = _moved(src_kind, src, together)
 
     def single(self, src_at: Any, dst_at: Any) -> None:
         """dst[dst_at] = src[src_at]."""
-        _store(self.b, self.dst_kind, self.dst, dst_at, _load(self.b, self.src_kind, self.src, src_at, None))
+        _store(self.b, self.dst_kind, self.dst, dst_at, _load(self.b, self.src_kind, self.unit, self.src, src_at, None))
 
     def block(self, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any, lanes: int) -> None:
         """A square block, transposed."""
         b = self.b
-        rows = [_load(b, self.src_kind, self.src, b.add(src_at, b.mul(src_ld, _c(i))), lanes) for i in range(lanes)]
+        rows = [_load(b, self.src_kind, self.unit, self.src, b.add(src_at, b.mul(src_ld, _c(i))), lanes) for i in range(lanes)]
         for i, row in enumerate(_transposed(b, rows)):
             _store(b, self.dst_kind, self.dst, b.add(dst_at, b.mul(dst_ld, _c(i))), row)
 
@@ -94,7 +96,7 @@ class _Move:
         b = self.b
         known_height, known_width = _known(height), _known(width)
         columns, rows = mask_of(b, width, lanes), mask_of(b, height, lanes)
-        kind, none = ir.VectorType(_moved(self.src_kind, self.src), lanes), ir.Constant(columns.type, None)
+        kind, none = ir.VectorType(self.unit, lanes), ir.Constant(columns.type, None)
         zeros = ir.Constant(kind, None)
         load = intrinsic_function(
             b.module, f"llvm.masked.load.{suffix(kind)}.p0", kind, [kind.as_pointer(), I32, columns.type, kind]
@@ -116,16 +118,20 @@ class _Move:
     def transpose(
         self, rows: Any, cols: Any, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any, like_cols: int | None = None
     ) -> None:  # fmt: skip
-        """dst[dst_at + c dst_ld + r] = src[src_at + r src_ld + c]; after whole blocks as many are left as of `like_cols`."""
-        b = self.b
-        lanes = block_lanes(self.dst_kind.item_bytes)
+        """dst[dst_at + c dst_ld + r] = src[src_at + r src_ld + c]; after whole blocks as many are left as of `like_cols`.
+
+        Where g elements move as one, r and c count these: g r and g c are in the places of r and c as they are added.
+        """
+        b, g = self.b, self.together
+        lanes = block_lanes(self.item_bytes)
         if self.dst_kind.dtype == "complex128" or lanes < 4:
             self._scalar(_c(0), rows, _c(0), cols, src_at, src_ld, dst_at, dst_ld)
             return
         whole_rows, whole_cols = _divide(b, rows, lanes), _divide(b, cols, lanes)
 
         def places(r: Any, c: Any) -> tuple[Any, Any, Any, Any]:
-            return b.add(src_at, b.add(b.mul(r, src_ld), c)), src_ld, b.add(dst_at, b.add(b.mul(c, dst_ld), r)), dst_ld
+            from_ = b.add(src_at, b.add(b.mul(r, src_ld), _times(b, c, g)))
+            return from_, src_ld, b.add(dst_at, b.add(b.mul(c, dst_ld), _times(b, r, g))), dst_ld
 
         def blocks(first_row: Any, row_count: Any, first_col: Any, col_count: Any, side: int) -> None:
             """Squares of side x side blocks, one below the other: the destination is filled along its rows."""
@@ -140,7 +146,7 @@ class _Move:
 
             _for(b, col_count, lambda j: _for(b, row_count, lambda i: square(i, j)))
 
-        side = _side(lanes, self.dst_kind.item_bytes)
+        side = _side(lanes, self.item_bytes)
         high, wide = _divide(b, whole_rows, side), _divide(b, whole_cols, side)
         blocks(_c(0), high, _c(0), wide, side)
         if side > 1:
@@ -158,7 +164,7 @@ class _Move:
         def edge(r: Any, c: Any, height: Any, width: Any) -> None:
             self.part(*places(r, c), lanes, height, width)
 
-        if not _has_masks(self.dst_kind.item_bytes):
+        if not _has_masks(self.item_bytes):
             self._scalar(_c(0), done_rows, done_cols, cols, src_at, src_ld, dst_at, dst_ld)
             self._scalar(done_rows, rows, _c(0), cols, src_at, src_ld, dst_at, dst_ld)
             return
@@ -170,7 +176,7 @@ class _Move:
             edge(done_rows, done_cols, left_rows, left_cols)
 
     def _scalar(self, r0: Any, r1: Any, c0: Any, c1: Any, src_at: Any, src_ld: Any, dst_at: Any, dst_ld: Any) -> None:
-        b = self.b
+        b, g = self.b, self.together
         if _minus(b, r1, r0) is None or _minus(b, c1, c0) is None:
             return
 
@@ -179,7 +185,8 @@ class _Move:
 
             def one(j: Any) -> None:
                 c = b.add(c0, j)
-                self.single(b.add(src_at, b.add(b.mul(r, src_ld), c)), b.add(dst_at, b.add(b.mul(c, dst_ld), r)))
+                from_ = b.add(src_at, b.add(b.mul(r, src_ld), _times(b, c, g)))
+                self.single(from_, b.add(dst_at, b.add(b.mul(c, dst_ld), _times(b, r, g))))
 
             _for(b, _minus(b, c1, c0), one)
 
@@ -220,17 +227,30 @@ def _typer(arity: int, buffers: tuple[int, ...]) -> Callable[..., Any]:
     return typer
 
 
-def transpose(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: Any, dst_off: int, dst_ld: int) -> None:
-    """dst[dst_off + c dst_ld + r] = src[src_off + r src_ld + c], 0 <= r < rows, 0 <= c < cols; one element type."""
-    r, c = np.arange(rows)[:, None], np.arange(cols)
-    dst[dst_off + c * dst_ld + r] = src[src_off + r * src_ld + c]
+def transpose(
+    rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: Any, dst_off: int, dst_ld: int, together: int = 1
+) -> None:  # fmt: skip
+    """dst[dst_off + c dst_ld + g r + e] = src[src_off + r src_ld + g c + e], 0 <= r < rows, 0 <= c < cols; one element type.
+
+    0 <= e < g = `together`: so many elements side by side move as one, which has 32 or 64 bits.
+    """
+    r, c, e = np.arange(rows)[:, None, None], np.arange(cols)[:, None], np.arange(together)
+    dst[dst_off + c * dst_ld + r * together + e] = src[src_off + r * src_ld + c * together + e]
 
 
 def _lower_transpose(context: Any, b: Any, sig: Any, args: Any) -> Any:
-    rows, cols, src, src_off, src_ld, dst, dst_off, dst_ld = (_literal(v, t) for v, t in zip(args, sig.args, strict=True))
+    rows, cols, src, src_off, src_ld, dst, dst_off, dst_ld = (
+        _literal(v, t) for v, t in zip(args[:8], sig.args[:8], strict=True)
+    )  # fmt: skip
     like = sig.args[1].like if isinstance(sig.args[1], types.IntegerLike) else None
-    _Move(b, sig.args[2], src, sig.args[5], dst).transpose(rows, cols, src_off, src_ld, dst_off, dst_ld, like)
+    move = _Move(b, sig.args[2], src, sig.args[5], dst, _together(sig.args))
+    move.transpose(rows, cols, src_off, src_ld, dst_off, dst_ld, like)
     return context.get_dummy_value()
+
+
+def _together(kinds: Sequence[Any]) -> int:
+    """How many elements move as one."""
+    return int(kinds[8].literal_value) if len(kinds) > 8 else 1
 
 
 def _alike(kinds: Sequence[Any]) -> Sequence[Any]:
@@ -238,19 +258,29 @@ def _alike(kinds: Sequence[Any]) -> Sequence[Any]:
 
     That is where blocks begin, how long the source's rows are, and how many blocks its columns make, but for what is left over.
     """
-    found, item_bytes = list(kinds), kinds[5].item_bytes
+    found, item_bytes = list(kinds), kinds[5].item_bytes * _together(kinds)
     found[3] = found[6] = types.int64
     lanes = block_lanes(item_bytes)
     every = lanes * _side(lanes, item_bytes)
     cols = getattr(kinds[1], "literal_value", None)
     if cols is not None and cols >= 2 * every and lanes >= 4 and kinds[5].dtype != "complex128":
         found[1] = types.IntegerLike(2 * every + cols % every)
-        if isinstance(kinds[4], types.Literal) and kinds[4].literal_value >= cols:
+        if isinstance(kinds[4], types.Literal) and kinds[4].literal_value >= cols * _together(kinds):
             found[4] = types.int64
     return found
 
 
-register(transpose, _typer(8, (2, 5)), outlined("transpose", _lower_transpose, extents=2, alike=_alike))
+def _transpose_typer(*args: Any) -> Any:
+    if len(args) == 9:
+        unit_bytes = args[8].literal_value * getattr(args[5], "item_bytes", 0) if isinstance(args[8], types.IntegerLiteral) else 0
+        if unit_bytes not in (4, 8):
+            return None
+        of_eight = _typer(8, (2, 5))(*args[:8])
+        return None if of_eight is None else signature(types.none, *of_eight.args, args[8])
+    return _typer(8, (2, 5))(*args)
+
+
+register(transpose, _transpose_typer, outlined("transpose", _lower_transpose, extents=2, alike=_alike))
 
 
 def copy_rows(rows: int, cols: int, src: Any, src_off: int, src_ld: int, dst: Any, dst_off: int, dst_ld: int) -> None:

@@ -228,3 +228,29 @@ def test_transpose_and_copy(dtype: str, target: str, literal: bool) -> None:
     np.testing.assert_array_equal(y[2:].reshape(cols, rows + 3)[:, :rows], m.T)
     assert (y[2:].reshape(cols, rows + 3)[:, rows:] == 7).all() and (y[:2] == 7).all()
     np.testing.assert_array_equal(z.reshape(rows, cols + 1)[:, :cols], m)
+
+
+@pytest.mark.parametrize(("dtype", "together"), [("uint16", 2), ("int8", 4), ("int8", 8), ("uint16", 4)])
+@pytest.mark.parametrize("target", ["host", *TARGETS[1:]])
+def test_elements_side_by_side_are_turned_as_one(dtype: str, together: int, target: str) -> None:
+    """Groups of steps of k of a product's factor: any distances, nothing written beside."""
+    lines, places, at = [], [], 3
+    for rows, cols in ((1, 1), (3, 10), (16, 5), (33, 18), (40, 33)):
+        lines.append(f"    transpose({rows}, {cols}, x, 5, 301, y, {at}, {rows * together + 3}, {together})\n")
+        places.append((rows, cols, at))
+        at += cols * (rows * together + 3) + 5
+    kernel = compile_kernel(
+        "def kernel(begin, end, x, y):\n" + "".join(lines), KernelSignature(tuple(Param(v, dtype, 1) for v in "xy")),
+        Target.named(target),
+    )  # fmt: skip
+    x = np.random.default_rng(0).integers(0, 100, 5 + 40 * 301).astype(dtype)
+    found, stepped, wanted = (np.full(at, 7, dtype) for _ in range(3))
+    for rows, cols, to in places:
+        for c in range(cols):
+            for r in range(rows):
+                for e in range(together):
+                    wanted[to + c * (rows * together + 3) + r * together + e] = x[5 + r * 301 + c * together + e]
+    run(kernel, 0, 1, x, found)
+    kernel.python(0, 1, x, stepped)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(stepped, wanted)

@@ -29,7 +29,7 @@ PARAMETERS = {
     "rows": {"m"}, "columns": {"n"}, "depth": {"k"}, "left": {"a"}, "left_at": {"a_off"}, "left_row": {"a_rs"},
     "left_step": {"a_cs"}, "right": {"b"}, "right_at": {"b_off"}, "right_panel": {"b_panel_stride", "b_cs"}, "right_row": {"ldb"},
     "out": {"c"}, "out_at": {"c_off"}, "out_row": {"ldc", "c_rs"}, "out_step": {"c_cs"}, "again": {"accumulate"},
-    "panel": {"panel"},
+    "panel": {"panel"}, "band": {"band"}, "band_step": {"band_step"},
 }  # fmt: skip
 MACHINE = Machine(cores=2, vector_bytes=64, vector_registers=32)
 
@@ -40,7 +40,8 @@ def test_routines_take_what_rows_say(row: Row) -> None:
     named = [p.name for p in taken if p.kind is not p.VAR_POSITIONAL]
     assert len(named) == len(row.kernel.arguments)
     assert all(name in PARAMETERS[a] for name, a in zip(named, row.kernel.arguments, strict=True))
-    assert row.kernel.adds == any(p.kind is p.VAR_POSITIONAL for p in taken) == ("again" in row.kernel.arguments)
+    assert row.kernel.takes_levels == any(p.kind is p.VAR_POSITIONAL for p in taken)
+    assert row.kernel.adds == ("again" in row.kernel.arguments) and row.kernel.walks == ("band" in row.kernel.arguments)
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -70,7 +71,7 @@ def test_a_staged_factor_lies_where_the_routine_reads_it(row: Row) -> None:
     given = {
         "rows": m, "columns": n, "depth": depth, "left": left.reshape(-1), "left_at": 0, "left_row": depth, "left_step": 1,
         "right": kept, "right_at": 0, "right_panel": panel_stride, "right_row": row_stride, "out": out, "out_at": 0, "out_row": n,
-        "out_step": 1, "again": False, "panel": width,
+        "out_step": 1, "again": False, "panel": width, "band": 0, "band_step": 0,
     }  # fmt: skip
     NAMESPACE[kernel.routine](*(given[a] for a in kernel.arguments))
     np.testing.assert_array_equal(out.reshape(m, n), left.astype(np.int32) @ right.astype(np.int32))

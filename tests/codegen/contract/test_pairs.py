@@ -1,4 +1,4 @@
-"""Products of bf16 by tiles: as exact as by vectors, also where denormal numbers count; taken where the machine has tiles."""
+"""Products of bf16 by tiles and dot instructions: as exact as by vectors, also where denormal numbers count; who takes them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 import codegen
 import hlo
+import interp
 import tiling
 from codegen.launcher.launch import Plan, Step
 from codegen.lib import NAMESPACE
@@ -19,7 +20,7 @@ from codegen.native.jit import compile_kernel, kernel_assembly
 from codegen.native.signature import KernelSignature, Param
 from codegen.supports import supports
 from codegen.target import Target, default_target
-from tests.codegen.contract.test_contractions import check, convolution, dot
+from tests.codegen.contract.test_contractions import check, convolution, dot, tensor
 from tests.codegen.contract.test_tiles import ON_X86
 from tests.machines import MACHINES
 from tiling.loops.ir import Contract
@@ -33,7 +34,7 @@ def source(m: int, n: int, k: int, panel: int = 32) -> str:
     return f"""
 def kernel(begin, end, a, b, c):
     for t in range(begin, end):
-        gemm_pairs({m}, {n}, {k}, a, 0, {k}, b, 0, {k * panel}, c, 0, {n}, {panel})
+        gemm_pairs({m}, {n}, {k}, a, 0, {k}, b, 0, {k * panel}, c, 0, {n}, {panel}, 0, 0)
 """
 
 
@@ -48,10 +49,35 @@ def product(left: np.ndarray, right: np.ndarray, panel: int = 32) -> np.ndarray:
     Plan([Step(compile_kernel(source(m, n, k, panel), SIGNATURE), 1, (0, 1, 2))]).run(addresses, 1)
     assert (out[m * n :] == 5).all()
     own = np.zeros(m * n, np.float32)
-    NAMESPACE["gemm_pairs"](m, n, k, left.reshape(-1), 0, k, packed.reshape(-1), 0, k * panel, own, 0, n, panel)
+    NAMESPACE["gemm_pairs"](m, n, k, left.reshape(-1), 0, k, packed.reshape(-1), 0, k * panel, own, 0, n, panel, 0, 0)
     exact = (left.astype(np.float64) @ right.astype(np.float64)).astype(np.float32)
     np.testing.assert_allclose(own.reshape(m, n), exact, rtol=0, atol=np.abs(exact).max() * 1e-5)
     return out[: m * n].reshape(m, n)
+
+
+def windows(
+    x: np.ndarray, right: np.ndarray, taps: tuple[int, int], stride: int, panel: int = 32
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """An image [height, width, channels] by a window, all of its rows in one call; and the rows of products that it is."""
+    (height, width, channels), n = x.shape, right.shape[1]
+    high, wide = ((size - tap) // stride + 1 for size, tap in zip((height, width), taps, strict=True))
+    rows = np.stack([x[i * stride : i * stride + taps[0], j * stride : j * stride + taps[1]].reshape(-1)
+                     for i in range(high) for j in range(wide)])  # fmt: skip
+    packed = np.full((-(-n // panel), rows.shape[1] // 2, panel, 2), np.nan, BF16)
+    for j in range(n):
+        packed[j // panel, :, j % panel, :] = right[:, j].reshape(-1, 2)
+    out, row, k = np.full(len(rows) * n + 64, 5, np.float32), width * channels, taps[1] * channels
+    given = (f"{wide * high}, {n}, {k}, a, 0, {stride * channels}, b, 0, {rows.shape[1] * panel}, c, 0, {n}, {panel}, "
+             f"{wide}, {stride * row}, {taps[0]}, {row}, {k * panel}")  # fmt: skip
+    made = f"def kernel(begin, end, a, b, c):\n    for t in range(begin, end):\n        gemm_pairs({given})\n"
+    addresses = np.array([v.ctypes.data for v in (x, packed, out)], np.int64)
+    Plan([Step(compile_kernel(made, SIGNATURE), 1, (0, 1, 2))]).run(addresses, 1)
+    assert (out[rows.shape[0] * n :] == 5).all()
+    own, numbers = np.zeros(len(rows) * n, np.float32), [int(v) for v in given.split(", ") if v not in "abc"]
+    at = [*numbers[:3], x.reshape(-1), *numbers[3:5], packed.reshape(-1), *numbers[5:7], own, *numbers[7:]]
+    NAMESPACE["gemm_pairs"](*at)
+    np.testing.assert_allclose(own.reshape(len(rows), n), rows.astype(np.float64) @ right.astype(np.float64), atol=1e-2)
+    return out[: len(rows) * n].reshape(len(rows), n), rows
 
 
 def close(found: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
@@ -69,6 +95,21 @@ def test_rests_of_rows_columns_and_depth(panel: int) -> None:
     for m, n, k in sizes:
         left, right = (rng.standard_normal(shape).astype(BF16) for shape in ((m, k), (k, n)))
         close(product(left, right, panel), left, right)
+
+
+@pytest.mark.parametrize(("channels", "taps", "stride"), [(64, (3, 3), 1), (6, (3, 5), 2), (20, (2, 1), 1), (18, (5, 1), 3)])
+def test_windows_of_an_image_are_products_of_its_rows(channels: int, taps: tuple[int, int], stride: int) -> None:
+    """Levels whose runs fill no lines are copied one after the other; bands of rows are those of an image."""
+    rng = np.random.default_rng(channels)
+    x = rng.standard_normal((13, 17, channels)).astype(BF16)
+    for n in (40, 64):
+        right = rng.standard_normal((taps[0] * taps[1] * channels, n)).astype(BF16)
+        found, rows = windows(x, right, taps, stride)
+        close(found, rows, right)
+        x[3, 5, 1], right[2, 7] = 1e-39, 1e30  # one of the windows' numbers is denormal
+        found, rows = windows(x, right, taps, stride)
+        close(found, rows, right)
+        x[3, 5, 1] = 1
 
 
 @pytest.mark.parametrize(
@@ -104,12 +145,16 @@ def test_infinities_and_nan_go_through() -> None:
 
 @ON_X86
 def test_what_is_emitted() -> None:
-    for target, tiles in (("amx", True), ("avx512vnni", False), ("avx2", False)):
+    for target, name in (("amx", "tdpbf16ps"), ("avx512bf16", "vdpbf16ps"), ("avx512vnni", ""), ("avx2", "")):
         text = kernel_assembly(source(64, 64, 128), SIGNATURE, Target.named(target))
-        assert ("tdpbf16ps" in text) == tiles and "vfmadd231ps" in text, target
+        found = {x for x in ("tdpbf16ps", "vdpbf16ps") if f"\t{x}" in text}
+        assert found == {name} - {""} and "vfmadd231ps" in text, target
 
 
 WITH_TILES = replace(MACHINES["avx512"], tile_products=1024, byte_products=4)
+
+
+WITH_DOTS = replace(MACHINES["avx512"], pair_products=2, byte_products=4)
 
 
 def _routines(text: str, machine: tiling.Machine) -> list[str]:
@@ -129,11 +174,45 @@ def test_a_plan_takes_them_where_there_are_tiles(out: str, right: str) -> None:
     assert "gemm_pairs" not in _routines(dot(128, 96, 130, ("f16", "f16", "f16")), WITH_TILES), "tiles have no f16 here"
 
 
+@pytest.mark.parametrize("machine", [WITH_TILES, WITH_DOTS])
 @pytest.mark.parametrize(("rows", "taken"), [(4, False), (15, False), (64, True)])
-def test_few_rows_do_not_make_up_for_a_copy(rows: int, taken: bool) -> None:
+def test_few_rows_do_not_make_up_for_a_copy(rows: int, taken: bool, machine: tiling.Machine) -> None:
     """4 x 4096 x 4096 by tiles took 5.2 ms, 1.4 where the right factor is read as it lies."""
-    routines = _routines(dot(rows, 512, 512, ("bf16", "bf16", "f32")), WITH_TILES)
+    routines = _routines(dot(rows, 512, 512, ("bf16", "bf16", "f32")), machine)
     assert ("gemm_pairs" in routines) == taken
+
+
+def image(channels: int, high: int = 7, features: int = 64, taps: int = 3) -> str:
+    shapes = (1, high, high, channels), (taps, taps, channels, features), (1, high, high, features)
+    x, w, out = (tensor(shape, "bf16") for shape in shapes)
+    pads = ", ".join([f"[{taps // 2}, {taps // 2}]"] * 2)
+    return f"""func.func @main(%x: {x}, %w: {w}) -> {out} {{
+      %r = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {{stride = [1, 1],
+        pad = [{pads}]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({x}, {w}) -> {out}
+      return %r : {out} }}"""
+
+
+def test_windows_are_for_dot_instructions() -> None:
+    """All rows of an image of 7 x 7 are in one call, over one copy of the weights; pairs are two channels of one place."""
+    assert _routines(image(64), WITH_DOTS) == ["gemm_pairs"]
+    assert _routines(image(64), WITH_TILES) == _routines(image(63), WITH_DOTS) == ["gemm_block"]
+    made = tiling.plan(hlo.parse(image(512, features=512)), machine=WITH_DOTS, supports=supports)
+    assert all(any("bf16 by the dot instruction" in note for note in f.schedule.notes) for f in made.fusions)
+    (kernel,) = [k for k in codegen.compile(made).kernels if "gemm_pairs(" in k.source]
+    assert "gemm_pairs(49, " in kernel.source
+
+
+def test_a_proof_refuses_a_right_factor_with_gaps() -> None:
+    """The routine walks through the right factor without being told where its levels begin."""
+    (fusion,) = tiling.plan(hlo.parse(image(64, 28)), machine=WITH_DOTS, supports=supports).fusions
+    schedule = fusion.schedule
+    at = next(k for k, p in enumerate(schedule.phases) if any(isinstance(s, Contract) for s in p.steps))
+    phase = schedule.phases[at]
+    (step,) = (s for s in phase.steps if isinstance(s, Contract))
+    assert step.levels and tiling.prove(schedule).holds
+    apart = replace(step, levels=tuple((n, left, right + 2 * step.columns) for n, left, right in step.levels))
+    wrong = replace(phase, steps=tuple(apart if s is step else s for s in phase.steps))
+    assert tiling.prove(replace(schedule, phases=(*schedule.phases[:at], wrong, *schedule.phases[at + 1 :]))).refuted
 
 
 def _run_on(text: str, machine: tiling.Machine, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -141,7 +220,8 @@ def _run_on(text: str, machine: tiling.Machine, arrays: Sequence[np.ndarray]) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_plan_for_tiles_runs_everywhere(seed: int) -> None:
+@pytest.mark.parametrize("machine", [WITH_TILES, WITH_DOTS])
+def test_a_plan_for_tiles_runs_everywhere(seed: int, machine: tiling.Machine) -> None:
     """Whatever the CPU, the sums are right: of an odd depth, in batches, transposed, with an epilogue that is fused."""
     chosen, rng = random.Random(f"pairs {seed}"), np.random.default_rng(seed)
     for _ in range(3):
@@ -149,9 +229,24 @@ def test_a_plan_for_tiles_runs_everywhere(seed: int) -> None:
         text = dot(m, n, k, ("bf16", "bf16", chosen.choice(("bf16", "f32"))), chosen.choice(("mk", "km")),
                    chosen.choice(("kn", "nk")), chosen.choice((0, 3)))  # fmt: skip
         arrays = [rng.standard_normal(v.shape).astype(BF16) for v in hlo.parse(text).entry.arguments]
-        found = _run_on(text, WITH_TILES, arrays).astype(np.float64)
+        found = _run_on(text, machine, arrays).astype(np.float64)
         expected = _run_on(text, MACHINES["avx512"], arrays).astype(np.float64)
         np.testing.assert_allclose(found, expected, rtol=0, atol=np.abs(expected).max() * 8e-3)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_convolutions_by_dot_instructions_run_everywhere(seed: int) -> None:
+    """Any window, against a plan without them; tiles of windows whose channels are not innermost go another way."""
+    module = hlo.parse(convolution(seed, ("bf16",) * 3))
+    made = tiling.plan(module, machine=WITH_DOTS, supports=supports)
+    for f in made.fusions:
+        by_pairs = any("bf16 by the dot" in note for note in f.schedule.notes)
+        assert not tiling.prove(f).refuted and (tiling.prove(f).holds or not by_pairs)
+    rng = np.random.default_rng(seed)
+    arrays = [rng.standard_normal(v.shape).astype(BF16) for v in module.entry.arguments]
+    (found,), (expected,) = codegen.compile(made)(*arrays), interp.evaluate(module, *arrays)
+    wide = expected.astype(np.float64)
+    np.testing.assert_allclose(found.astype(np.float64), wide, rtol=0, atol=np.abs(wide).max() * 1.6e-2)
 
 
 @HAS_TILES

@@ -474,13 +474,13 @@ class _Phase:
         return s.size / (self.machine.lanes(s.source.element.itemsize_bytes) * self.machine.hertz), traffic
 
     def _turn(self, t: Turn) -> tuple[float, float]:
-        m, item = self.machine, t.target.buffer.element.itemsize_bytes
+        m, item = self.machine, t.target.buffer.element.itemsize_bytes * t.together
         elements = t.rows.extent * t.columns.extent
         for buffer, run in ((t.source.buffer, t.columns.extent * item), (t.target.buffer, t.rows.extent * item)):
             self.runs[buffer] = min(self.runs.get(buffer, run), run)
         lanes = min(m.lanes(item), 16)
         in_blocks = (t.rows.extent // lanes) * (t.columns.extent // lanes) * lanes * lanes
-        traffic = self._touch(t.source.buffer, elements) + self._touch(t.target.buffer, elements)
+        traffic = sum(self._touch(x.buffer, elements * t.together) for x in (t.source, t.target))
         # log2(lanes) shuffles for each vector, a load and a store.
         seconds = (in_blocks * 6.0 / lanes + (elements - in_blocks) * 2.0) / m.hertz
         return seconds + NEST_SECONDS, traffic
