@@ -69,7 +69,8 @@ def emit_contraction(phase: PhaseWriter, c: Contract) -> None:
     if c.depth_lower is not ZERO:
         step = "" if c.left.column_stride == 1 else f"{c.left.column_stride}*"
         left += f" + {step}k1" if blocks == 1 else f" + {step}(k1 - {k0})"
-        right += f" + {c.right.row_stride}*k1"
+        group = "k1" if c.kernel.together == 1 else f"(k1 // {c.kernel.together})"
+        right += f" + {c.right.row_stride}*{group}"
     elif blocks > 1:
         right += f" + {c.right.row_stride}*{k0}"
     again = "False" if blocks == 1 else f"{k0} > 0" if c.depth_lower is ZERO else f"{k0} > {start}"

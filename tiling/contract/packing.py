@@ -165,6 +165,9 @@ class Packing(Roles):
         c, filled = self.c, self.filled
         if filled == self.depth:
             loops = tuple(replace(x, kind=LoopKind.PARALLEL) for x in self.depth_loops if x.extent > 1)
+            if self.k_loop.variable in self.bounded:
+                lower, upper = self._while_flag(self.k_loop)
+                loops = tuple(replace(x, lower=lower, upper=upper) if x.variable is self.k_loop.variable else x for x in loops)
             return loops, (self._flat(), filled), node
         loop = counted(f"kf_{self.tag}_left", filled, c.ranges)
         k = as_expr(loop.variable)

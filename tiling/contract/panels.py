@@ -44,10 +44,11 @@ class Contraction(Packing):
         if not self.choose() or (self.kernel.together == 1 and self.merge_columns() and not self._chosen()):
             return inf
         lanes = self.c.machine.lanes(self.sums.itemsize_bytes)
+        deep = [x.extent for x in self.depth_loops if x.extent > 1]
         problem = Problem(
             self.types, prod(self.value.shape) // self._columns_of_right, self.n.extent, self.depth, 0, lanes, 0,
-            per_lane=self.c.machine.pairs_per_lane, one_loop=sum(x.extent > 1 for x in self.depth_loops) < 2,
-            byte_products=self.c.machine.byte_products, inside=next((x.extent for x in reversed(self.depth_loops) if x.extent > 1), 1),
+            per_lane=self.c.machine.pairs_per_lane, one_loop=len(deep) < 2, byte_products=self.c.machine.byte_products,
+            inside=deep[-1] if deep else 1,
         )  # fmt: skip
         return self.row.cost(problem)
 
@@ -188,14 +189,18 @@ class Contraction(Packing):
     def _find_bounds(self, right: Place) -> None:
         """Which of the columns' and the depth's ends are taken: whole panels of columns, and a depth of one loop."""
         c = self.c
-        if not self.kernel.adds:
+        together = self.kernel.together
+        if not self.kernel.takes_levels or (together > 1 and c.machine.tile_products > 1):
             return
         if self.n.variable in c.ends and not right.fill and not right.fill_block:
             lower, upper = c.ends[self.n.variable]
             last = minimum(upper // self.nr * self.nr + (self.nr - 1), self.n.extent - 1)
             self.bounded[self.n.variable] = simplify(lower // self.nr * self.nr, c.ranges), simplify(last, c.ranges)
-        if len(c.depth) == 1 and c.depth[0].variable in c.ends:
-            self.bounded[c.depth[0].variable] = c.ends[c.depth[0].variable]
+        if len(c.depth) == 1 and c.depth[0].variable in c.ends and self.depth == self.filled:
+            lower, upper = c.ends[c.depth[0].variable]
+            if together > 1:  # whole groups of steps
+                lower, upper = lower // together * together, upper // together * together + (together - 1)
+            self.bounded[c.depth[0].variable] = simplify(lower, c.ranges), simplify(upper, c.ranges)
 
     # ------------------------------------------------------------ the result
 
@@ -230,7 +235,10 @@ class Contraction(Packing):
         self.new_buffers.append(buffer)
         store = Store(self.value, c.buffers[self.value], c.index, Load(self.value, index, buffer))
         base = sum((x.variable * strides[x.variable] for x in around), as_expr(0))
-        nest = Nest(tuple(x for x in (*around, *rows, self.n) if any(x is y for y in self.loops)), (store,))
+        lower, upper = self._while_flag(self.n)  # others are not computed
+        columns = replace(self.n, lower=lower, upper=upper) if self.n.variable in self.bounded else self.n
+        loops = [x for x in (*around, *rows, self.n) if any(x is y for y in self.loops)]
+        nest = Nest(tuple(columns if x is self.n else x for x in loops), (store,))
         of_its_own = len(index) != len(c.index) or any(a is not b for a, b in zip(index, c.index, strict=True))
         places = tuple(x.variable for x in inside) if of_its_own else ()
         return Apart(Block2D(buffer, base, width, 1), nest, places, tuple(c.index) if of_its_own else ())

@@ -14,9 +14,9 @@ class MicroKernel:
 
     `right` lies in panels of columns, with `together` steps of k of a column side by side. A kernel that is `along` memory
     reads k one after the other in both factors, each column as a panel, and stores the result in any layout. One that does not
-    `add` sums all of k in one go, from zero: no blocks of k, no ends that a mask gives, and no levels but where it `walks` them,
-    by a right factor that goes on from one to the next. `arguments` name what the routine takes, in order
-    (`codegen.source.contraction`); one that adds, or walks, takes the levels after them. `asking` is the function
+    `add` sums all of k in one go, from zero: no blocks of k, and neither levels nor ends that a mask gives but where it `walks`:
+    levels by a right factor that goes on from one to the next, ends between groups of steps. `arguments` name what the routine
+    takes, in order (`codegen.source.contraction`); one that adds, or walks, takes the levels after them. `asking` is the function
     that does the same and asks for the next block of panels meanwhile, if there is one. Raises ValueError for no steps side by
     side.
     """
@@ -35,7 +35,7 @@ class MicroKernel:
 
     @property
     def takes_levels(self) -> bool:
-        """Whether there may be loops around k that sum into the same block."""
+        """Whether there may be loops around k that sum into the same block, or ends that a mask gives."""
         return self.adds or self.walks
 
     @property

@@ -257,3 +257,48 @@ def test_programs_agree_with_the_evaluator(seed: int) -> None:
         m, n, k = (chosen.randint(1, 200) for _ in range(3))
         check(dot(m, n, k, ("bf16", "bf16", out), chosen.choice(("mk", "km")), chosen.choice(("kn", "nk"))), seed)
     check(convolution(seed, ("bf16",) * 3), seed)
+
+
+def attention(length: int, keys: int, window: int) -> str:
+    """Two heads of causal attention, of `window` keys; weights in bf16, scores in f32."""
+    shapes = f"{length}x32xbf16", f"{keys}x32xbf16", f"{length}x{keys}xf32", f"{length}xf32"
+    q, k, s, p = (f"tensor<2x{shape}>" for shape in shapes)
+    mask, half = f"tensor<2x{length}x{keys}xi1>", s.replace("f32", "bf16")
+    ints = s.replace("f32", "i32")
+    return f"""func.func @main(%q: {q}, %k: {k}, %v: {k}) -> {q} {{
+      %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2] : ({q}, {k}) -> {s}
+      %i = stablehlo.iota dim = 1 : {ints}
+      %j = stablehlo.iota dim = 2 : {ints}
+      %d = stablehlo.subtract %i, %j : {ints}
+      %z = stablehlo.constant dense<0> : {ints}
+      %w = stablehlo.constant dense<{window}> : {ints}
+      %m0 = stablehlo.compare GE, %d, %z : ({ints}, {ints}) -> {mask}
+      %m1 = stablehlo.compare LT, %d, %w : ({ints}, {ints}) -> {mask}
+      %m = stablehlo.and %m0, %m1 : {mask}
+      %low = stablehlo.constant dense<-1.0e9> : {s}
+      %t = stablehlo.select %m, %s, %low : {mask}, {s}
+      %none = stablehlo.constant dense<0xFF800000> : tensor<f32>
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %max = stablehlo.reduce(%t init: %none) applies stablehlo.maximum across dimensions = [2] : ({s}, tensor<f32>) -> {p}
+      %maxs = stablehlo.broadcast_in_dim %max, dims = [0, 1] : ({p}) -> {s}
+      %u = stablehlo.subtract %t, %maxs : {s}
+      %e = stablehlo.exponential %u : {s}
+      %sum = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [2] : ({s}, tensor<f32>) -> {p}
+      %sums = stablehlo.broadcast_in_dim %sum, dims = [0, 1] : ({p}) -> {s}
+      %n = stablehlo.divide %e, %sums : {s}
+      %h = stablehlo.convert %n : ({s}) -> {half}
+      %o = stablehlo.dot_general %h, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1] : ({half}, {k}) -> {q}
+      return %o : {q} }}"""
+
+
+@pytest.mark.parametrize(("length", "keys", "window"), [(512, 512, 512), (384, 384, 70), (300, 400, 64)])
+def test_masks_bound_products_by_dot_instructions(length: int, keys: int, window: int) -> None:
+    """Ends of columns are those of panels, ends of the depth those of pairs."""
+    module = hlo.parse(attention(length, keys, window))
+    made = tiling.plan(module, machine=WITH_DOTS, supports=supports)
+    assert all(tiling.prove(f).holds for f in made.fusions)
+    steps = [s for f in made.fusions for p in f.schedule.phases for s in p.all_steps if isinstance(s, Contract)]
+    assert {s.kernel.routine for s in steps} == {"gemm_pairs"} and any(s.depth_upper is not None for s in steps)
+    arrays = [np.random.default_rng(1).standard_normal(v.shape).astype(BF16) for v in module.entry.arguments]
+    (found,), (expected,) = codegen.compile(made)(*arrays), interp.evaluate(module, *arrays)
+    np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=0, atol=2e-2)
