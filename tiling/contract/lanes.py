@@ -9,6 +9,8 @@ Of small groups, too narrow for a register block, the tile has each channel once
 
     out[i, n] = sum over k, r of image[i, k, n // size * size + r] * kernel[k, r, n]
 The products of an element are then written out (`tiling.passes.unrolling.write_out_sums`).
+
+Factors of 16 bits are widened once, in their copies, and the sums of a result of 16 bits are f32 (`target`) and rounded once.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from dataclasses import dataclass
 from math import prod
 
 from hlo.access import Condition
-from hlo.types import ElementType
+from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, FloorDiv, Var, as_expr, simplify
 from tiling.contract.operands import window_tile
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.loops.affine import step_along
-from tiling.loops.element_ir import Choose, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
+from tiling.loops.element_ir import Apply, Choose, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Loop, Nest, Phase, Scope, Step
 from tiling.loops.staging import row_major, stage_into
 from tiling.loops.variables import counted
@@ -45,13 +47,15 @@ class _Read:
     buffers: tuple[Buffer, ...] = ()
 
 
-def lower_lanes(c: ContractionContext) -> LoweredContraction | None:
-    """The sum's steps where both factors move along the result's columns; None where plain loops do as well."""
+def lower_lanes(c: ContractionContext, target: Buffer) -> LoweredContraction | None:
+    """The sum's steps where both factors move along the result's columns; None where plain loops do as well.
+
+    The sums go to `target`: the result's buffer, or one of the same elements in a type with more precision.
+    """
     window = [x.extent for x in c.depth if x.extent > 1]
     if has_runtimes(c.nodes) or len(c.nodes) != 2 or c.ends or not 1 < prod(window) <= MOST_SIDE_BY_SIDE:
         return None
     value = c.stage.values[0]
-    target = c.buffers[value]
     columns = next((x for x in c.loops if x.extent > 1 and step_along(c.index, target.strides, x.variable) == 1), None)
     if columns is None or columns.extent < LEAST_LANES:
         return None
@@ -66,7 +70,7 @@ def lower_lanes(c: ContractionContext) -> LoweredContraction | None:
     (number,) = kernels
     if prod(window) > MOST_OF_WINDOW and len(window) > 2 and not _is_spread(c.nodes[1 - number], columns):
         return None  # the rows of three dimensions lie far apart
-    kernel, image = _beside(c, c.nodes[number], columns), _inside(c, c.nodes[1 - number], columns)
+    kernel, image = _beside(c, number, columns), _inside(c, 1 - number, columns)
     if kernel is None or image is None or not (kernel.buffers or image.buffers):
         return None
     nodes = (kernel.node, image.node) if number == 0 else (image.node, kernel.node)
@@ -81,18 +85,35 @@ def _is_spread(node: Node, columns: Loop) -> bool:
     return any(columns.variable in a.variables for a in divided)
 
 
-def _step(c: ContractionContext, load: Load, variable: Var) -> int | None:
+def _step(c: ContractionContext, load: Node, variable: Var) -> int | None:
+    assert isinstance(load, Load)
     buffer = load.buffer or c.buffers[load.value]
     return step_along(load.index, buffer.strides, variable)
 
 
-def _beside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
-    """The kernel with its columns side by side: as it lies, or a copy of all of it, window by window."""
-    if not isinstance(node, Load):
+def _kept(c: ContractionContext, number: int) -> ElementType | None:
+    """The type of a factor's copy: of what is read where it is only moved, of the operand where it is computed; f32 for 16 bits."""
+    node = c.nodes[number]
+    read, computes = next(iter(loads([node])), None), any(isinstance(n, Apply) for n in all_nodes([node]))
+    element = c.stage.op.operands[number].tensor.element
+    if read is not None and not computes:
+        element = (read.buffer or c.buffers[read.value]).element
+    if not isinstance(element, ElementType):
         return None
-    if _step(c, node, columns.variable) == 1:
+    return element_type("f32") if _is_narrow(element) else element
+
+
+def _is_narrow(element: ElementType) -> bool:
+    return element.name in ("bf16", "f16")
+
+
+def _beside(c: ContractionContext, number: int, columns: Loop) -> _Read | None:
+    """The kernel with its columns side by side: as it lies, or a copy of all of it, window by window."""
+    node, element = c.nodes[number], _kept(c, number)
+    lies = isinstance(node, Load) and (node.buffer or c.buffers[node.value]).element == element
+    if lies and _step(c, node, columns.variable) == 1:
         return _Read(node)
-    if c.is_member(node.value):
+    if element is None or any(c.is_member(x.value) for x in loads([node])):
         return None
     dimension = next(k for k, x in enumerate(c.loops) if x is columns)
     whole, extent = c.index[dimension], c.stage.values[0].shape[dimension]
@@ -100,8 +121,8 @@ def _beside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
     across = counted(f"j_{tag}", extent, c.ranges)
     renaming: dict[Var, Expr] = {columns.variable: simplify(across.variable - (whole - columns.variable), c.ranges)}
     window: list[Loop] = []
-    for number, x in enumerate(c.depth):
-        own = counted(f"kp{number}_{tag}", x.extent, c.ranges)
+    for k, x in enumerate(c.depth):
+        own = counted(f"kp{k}_{tag}", x.extent, c.ranges)
         renaming[x.variable] = as_expr(own.variable) if x.extent > 1 else Const(0)
         if x.extent > 1:
             window.append(own)
@@ -109,13 +130,13 @@ def _beside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
     loops = (*window, across)
     if not node_variables(moved, {}) <= {x.variable for x in loops}:
         return None  # of a tile: the index was divided by a tile's size
-    source = node.buffer or c.buffers[node.value]
-    layout = row_major(source.element, [(as_expr(x.variable), x.extent) for x in loops])
+    layout = row_major(element, [(as_expr(x.variable), x.extent) for x in loops])
     buffer = layout.buffer(c.names.scratch(c.stage.values[0], "kernel" + c.suffix), Scope.SHARED)
     nest = stage_into(buffer, layout, [across], moved)
     ahead = Phase(tuple((x.variable, x.extent) for x in window), (nest,))
     index = (*(as_expr(x.variable) for x in c.depth if x.extent > 1), whole)
-    return _Read(Load(node.value, index, buffer), (), (ahead,), (buffer,))
+    value = node.value if isinstance(node, Load) else c.stage.op.operands[number]
+    return _Read(Load(value, index, buffer), (), (ahead,), (buffer,))
 
 
 def _share_inside(c: ContractionContext, node: Node) -> float:
@@ -136,26 +157,35 @@ def _reach(test: Condition, along: Var, window: Mapping[Var, int]) -> int:
     return -(-sum(abs(steps.get(v, 0)) * (n - 1) for v, n in window.items()) // step) if step else 0
 
 
-def _inside(c: ContractionContext, node: Node, columns: Loop) -> _Read | None:
-    """The image as it lies, or in a window's tile with zeros around where many windows reach over its edges."""
-    spread = _is_spread(node, columns)
-    if not spread and not any(isinstance(n, Choose) for n in all_nodes([node])):
-        plain = isinstance(node, Load) and _step(c, node, columns.variable) == 1
-        return _Read(node) if plain else None
+def _inside(c: ContractionContext, number: int, columns: Loop) -> _Read | None:
+    """The image as it lies, or in a window's tile: with zeros around where many windows reach over its edges, widened once.
+
+    A tile of a large image, most of whose windows are inside, is worth it only where it is widened: loops are cut at the edges.
+    """
+    node, element = c.nodes[number], _kept(c, number)
     read = next(iter(loads([node])), None)
-    if not spread and _share_inside(c, node) > MOST_INSIDE:
-        return _Read(node) if read is not None and _step(c, read, columns.variable) == 1 else None
+    if read is None or element is None:
+        return None
+    spread, padded = _is_spread(node, columns), any(isinstance(n, Choose) for n in all_nodes([node]))
+    in_place = not spread and (padded or isinstance(node, Load)) and _step(c, read, columns.variable) == 1
+    whole = not spread and (not padded or _share_inside(c, node) > MOST_INSIDE)
+    widened = (read.buffer or c.buffers[read.value]).element != element
+    tile = None if whole and not widened else _tile(c, number, element, columns, columns.variable if spread else None)
+    return tile or (_Read(node) if in_place and (whole or widened) else None)
+
+
+def _tile(c: ContractionContext, number: int, element: ElementType, columns: Loop, innermost: Var | None) -> _Read | None:
+    """The image in a tile of the task, along whose memory the columns must run; None where there is none, or no room."""
+    node = c.nodes[number]
     variables = node_variables(node, {})
     local = [x for x in (*c.loops, *c.depth) if x.variable in variables]
-    element = None if read is None else (read.buffer or c.buffers[read.value]).element
-    if read is None or not isinstance(element, ElementType) or any(x.lower is not Const(0) for x in local):
+    if any(x.lower is not Const(0) for x in local):
         return None
-    tag = c.names.stage(c.stage) + c.suffix
-    name = c.names.scratch(c.stage.values[0], "image" + c.suffix)
     place = window_tile(
-        name, f"image_{tag}", element, node, local, c.buffers, c.ranges, c.machine.lanes(element.itemsize_bytes),
-        c.machine.l2_bytes // 2, columns.variable if spread else None,
+        c.names.scratch(c.stage.values[0], "image" + c.suffix), f"image_{c.names.stage(c.stage) + c.suffix}", element, node, local,
+        c.buffers, c.ranges, c.machine.lanes(element.itemsize_bytes), c.machine.l2_bytes // 2, innermost,
     )  # fmt: skip
     if place is None or place.steps.get(columns.variable) != 1:
         return None
-    return _Read(Load(read.value, place.index, place.buffer), place.fill, (), (place.buffer,))
+    value = node.value if isinstance(node, Load) else next(iter(loads([node]))).value
+    return _Read(Load(value, place.index, place.buffer), place.fill, (), (place.buffer,))

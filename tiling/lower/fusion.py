@@ -345,7 +345,7 @@ class Lowering(Placing):
 
     def _contracted(self, plan: Member, c: ContractionContext) -> list[Step]:
         """A sum of products over the micro-kernel, or lane by lane; nothing where plain loops do as well."""
-        made = lower_contraction(c) or (None if self._is_narrow(plan.stage.values[0]) else lower_lanes(c))
+        made = lower_contraction(c) or self._by_lanes(plan, c)
         if made is None:
             return []
         self.contractions[plan] = (*self.contractions.get(plan, ()), made)
@@ -356,19 +356,30 @@ class Lowering(Placing):
             self.masks.is_used |= bool(made.bounded)
         return list(made.steps)
 
-    def _in_loops(self, plan: Member, c: ContractionContext) -> list[Step]:
-        """A sum of products in plain loops; also one over nothing, an outer product. Sums of 16-bit floats are kept in f32 while
-        they grow, and rounded once."""
+    def _by_lanes(self, plan: Member, c: ContractionContext) -> LoweredContraction | None:
+        """A window of products lane by lane."""
+        target, after = self._sums(plan, c)
+        made = lower_lanes(c, target)
+        if made is None or not after:
+            return made
+        return replace(made, steps=(*made.steps, *after), buffers=(*made.buffers, target))
+
+    def _sums(self, plan: Member, c: ContractionContext) -> tuple[Buffer, list[Step]]:
+        """Where a sum of products grows, and what puts it into its place: those of 16 bits are kept in f32 and rounded once."""
         (v,), target = plan.stage.values, self.buffers[plan.stage.values[0]]
-        after: list[Step] = []
-        if self._is_narrow(v):
-            shape = tuple(s.size for s in plan.box or ())
-            name, origin = self.names.scratch(v, "sums" + c.suffix), tuple(s.lower for s in plan.box or ())
-            sums = make_buffer(name, Scope.THREAD, element_type("f32"), shape, shape, origin)
-            self.extra_buffers.append(sums)
-            after = [Nest(c.loops, stores=(Store(v, target, c.index, Load(v, c.index, sums)),))]
-            target = sums
-        fold = FoldStep((v,), (target,), c.index, c.nodes, (), plan.stage.op)
+        if not self._is_narrow(v):
+            return target, []
+        shape = tuple(s.size for s in plan.box or ())
+        name, origin = self.names.scratch(v, "sums" + c.suffix), tuple(s.lower for s in plan.box or ())
+        sums = make_buffer(name, Scope.THREAD, element_type("f32"), shape, shape, origin)
+        return sums, [Nest(c.loops, stores=(Store(v, target, c.index, Load(v, c.index, sums)),))]
+
+    def _in_loops(self, plan: Member, c: ContractionContext) -> list[Step]:
+        """A sum of products in plain loops; also one over nothing, an outer product."""
+        target, after = self._sums(plan, c)
+        if after:
+            self.extra_buffers.append(target)
+        fold = FoldStep(plan.stage.values, (target,), c.index, c.nodes, (), plan.stage.op)
         nest = self._tightened(Nest((*c.loops, *c.depth), folds=(fold,)))
         return [self._masked(plan, nest) if not c.suffix else nest, *after]
 
