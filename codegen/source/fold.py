@@ -52,12 +52,13 @@ def _same(accumulators: Sequence[str]) -> list[str]:
 
 
 def fold_source(
-    f: FoldStep, in_registers: bool = False, is_long: bool = False, excess: bool = False
+    f: FoldStep, in_registers: bool = False, is_long: bool = False, excess: bool = False, is_read: bool = True
 ) -> FoldSource | Declined:
     """The updates of a fold step, or why there are none.
 
     `in_registers`: its accumulators are variables, not memory; `is_long`: what is done once, after the loop, counts for little;
-    `excess`: numbers may keep more precision than they are stored with.
+    `excess`: numbers may keep more precision than they are stored with; `is_read`: all that the loop folds, in each of its parts,
+    is read as it is.
     """
     if isinstance(f.op.definition.semantics, SumOfProducts):
         return _sum_of_products(f)
@@ -73,7 +74,7 @@ def fold_source(
         is_float = isinstance(element, ElementType) and element.is_float
         half = element.dtype.name if is_float and isinstance(element, ElementType) and element.bits == 16 else ""
         if is_float and in_registers and is_long and code.order_key:
-            return _bounded(simple, neutral, half if isinstance(f.nodes[0], Load) else "")
+            return _bounded(simple, neutral, half if is_read and isinstance(f.nodes[0], Load) else "")
         if is_float and in_registers and code.order_key:
             return _ordered(code.fold, code.order_key, neutral)
         word = f"{half}_{simple}" if code.order_key and half else code.fold

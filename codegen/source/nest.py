@@ -36,6 +36,8 @@ class NestEmitter(ValueWriter):
         self.first = next((k for k, x in enumerate(nest.loops) if x.kind is LoopKind.REDUCTION), self.depth)
         self.in_registers = not self.is_scan and all(x.kind is LoopKind.REDUCTION for x in nest.loops[self.first :])
         self.after: list[list[str]] = [[] for _ in range(self.depth + 1)]
+        # One accumulator takes what all parts of the loop fold: of the elements' own bits, or of what they are widened to.
+        self.reads_alone = all(isinstance(f.nodes[0], Load) for part in nest.parts for f in part.folds)
 
     def run(self) -> None:
         nest = self.nest
@@ -127,7 +129,7 @@ class NestEmitter(ValueWriter):
     def fold_source(self, f: FoldStep) -> FoldSource:
         # What follows a reduction over few elements counts more than a step of it.
         is_long = prod(x.extent for x in self.nest.loops if x.kind is LoopKind.REDUCTION) > SHORT_FOLD
-        source = fold_source(f, self.in_registers, f.looks_twice or is_long, self.phase.excess)
+        source = fold_source(f, self.in_registers, f.looks_twice or is_long, self.phase.excess, self.reads_alone)
         if isinstance(source, Declined):
             raise NotCompilable(source.reason)
         return source
