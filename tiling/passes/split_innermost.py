@@ -21,6 +21,7 @@ __all__ = ["cut_at_masks", "split_innermost"]
 MOST_CONDITIONS = 2  # distinct conditions that a loop is cut for; each makes up to three pieces of a piece
 MOST_KNOWN_PARTS = 64  # of a loop where all conditions begin and end at known numbers: no more parts than these numbers make
 LEAST_KNOWN_ELEMS = 8  # in such a part, on the average
+LEAST_LONG = 256  # iterations of a loop of which a part of one or two is not much
 
 
 def cut_at_masks(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
@@ -39,7 +40,8 @@ def split_innermost(nest: Nest, ranges: dict[Var, Interval]) -> Nest:
     read = {r.variable for n in nodes for r in runtimes_of(n)}  # known in an iteration alone
     asked = [c for n in nodes if isinstance(n, (Choose, Test)) for c in n.conditions if read.isdisjoint(c.expression.variables)]
     found = [c for c in dict.fromkeys(asked) if range_of(c, inner.variable) is not None]
-    if not found or (read and not all(_ends_whole_vectors(c, inner) for c in found)):
+    is_long = inner.extent >= LEAST_LONG and len(found) <= MOST_CONDITIONS
+    if not found or (read and not is_long and not all(_ends_whole_vectors(c, inner) for c in found)):
         return nest
     found = list(dict.fromkeys((*(nest.skip.conditions if nest.skip is not None else ()), *found)))
     if len(found) <= MOST_CONDITIONS or _makes_few_parts(found, inner):

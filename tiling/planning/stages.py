@@ -5,8 +5,8 @@ A value is a stage when
   - it is a result of the program;
   - a contraction reads it, and computing it takes arithmetic on another stage (then it is that stage's epilogue), or it lies at
     places known only at run time and each element takes part in several products (the micro-kernel reads fixed places);
-  - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains), or
-    it takes more bytes to read its inputs again than to read it, or each reader would choose among many parts side by side;
+  - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains, elements
+    that each lie somewhere else), or it takes more bytes to read its inputs again than to read it, or each reader would choose among many parts side by side;
   - it is expensive, and is looked up more often than it has elements, or repeated along other dimensions while the innermost
     loop walks through it (angles of positions, for each head), so that it cannot be moved out of the loops;
   - what is computed in place for one element would be more than `tiling.planning.sizes.MOST_NODES` operations.
@@ -99,6 +99,8 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
                 is_placed.add(r)
             semantics = op.definition.semantics
             own = scalar_function(semantics.function).cost if isinstance(semantics, Elementwise) else 0.0
+            if _is_placed(op, declined[op]) and _bytes(r) >= WORTH_STORING_BYTES and _is_scattered(op):
+                own = EXPENSIVE
             weight[r] = own + _weight_of_operands(op, r, weight)
             merged: dict[Value, int] = {}
             for v in op.operands:
@@ -261,6 +263,16 @@ def _is_placed(op: Op, declined: Declined | None) -> bool:
     """True for a move whose places are operands of its own: a dynamic slice, a gather."""
     is_move = isinstance(op.definition.semantics, Move) and len(op.operands) > 1 and declined is None
     return is_move and _has_known_shape(op) and bool(Reads(op, 0).runtimes)
+
+
+def _is_scattered(op: Op) -> bool:
+    """Whether neighbours in a placed move's result come each from a place of its own, which is loaded element by element."""
+    reads = Reads(op, 0)
+    if not reads.dims:
+        return False
+    last = reads.dims[-1].var
+    places = any(last in e.variables for r in reads.runtimes for e in r.element)
+    return places and not any(last in e.variables for number, index, _ in reads.reads if number == 0 for e in index)
 
 
 def _has_known_shape(op: Op) -> bool:
