@@ -92,7 +92,7 @@ def _step(c: ContractionContext, load: Node, variable: Var) -> int | None:
 
 
 def _kept(c: ContractionContext, number: int) -> ElementType | None:
-    """The type of a factor's copy: of what is read where it is only moved, of the operand where it is computed; f32 for 16 bits."""
+    """The type of a factor's copy: of what is read where it is only moved, of the operand where it is computed; of 16 bits f32."""
     node = c.nodes[number]
     read, computes = next(iter(loads([node])), None), any(isinstance(n, Apply) for n in all_nodes([node]))
     element = c.stage.op.operands[number].tensor.element
@@ -181,10 +181,9 @@ def _tile(c: ContractionContext, number: int, element: ElementType, columns: Loo
     local = [x for x in (*c.loops, *c.depth) if x.variable in variables]
     if any(x.lower is not Const(0) for x in local):
         return None
-    place = window_tile(
-        c.names.scratch(c.stage.values[0], "image" + c.suffix), f"image_{c.names.stage(c.stage) + c.suffix}", element, node, local,
-        c.buffers, c.ranges, c.machine.lanes(element.itemsize_bytes), c.machine.l2_bytes // 2, innermost,
-    )  # fmt: skip
+    name, tag = c.names.scratch(c.stage.values[0], "image" + c.suffix), f"image_{c.names.stage(c.stage) + c.suffix}"
+    room, most = c.machine.lanes(element.itemsize_bytes), c.machine.l2_bytes // 2
+    place = window_tile(name, tag, element, node, local, c.buffers, c.ranges, room, most, innermost)
     if place is None or place.steps.get(columns.variable) != 1:
         return None
     value = node.value if isinstance(node, Load) else next(iter(loads([node]))).value

@@ -6,7 +6,8 @@ A value is a stage when
   - a contraction reads it, and computing it takes arithmetic on another stage (then it is that stage's epilogue), or it lies at
     places known only at run time and each element takes part in several products (the micro-kernel reads fixed places);
   - several stages would compute it again, and that costs more than to keep it: it is expensive (exp, division chains, elements
-    that each lie somewhere else), or it takes more bytes to read its inputs again than to read it, or each reader would choose among many parts side by side;
+    that each lie somewhere else), or it takes more bytes to read its inputs again than to read it, or each reader would choose
+    among many parts side by side;
   - it is expensive, and is looked up more often than it has elements, or repeated along other dimensions while the innermost
     loop walks through it (angles of positions, for each head), so that it cannot be moved out of the loops;
   - what is computed in place for one element would be more than `tiling.planning.sizes.MOST_NODES` operations.

@@ -16,7 +16,9 @@ from tests.machines import MACHINES
 TOLERANCE = {"f32": 1e-6, "bf16": 8e-3, "f16": 1e-3}
 
 
-def depthwise(element: str, before: str, kernel: str, size: int, channels: int, taps: int, layout: str, prepared: str = "") -> str:
+def depthwise(
+    element: str, before: str, kernel: str, size: int, channels: int, taps: int, layout: str, prepared: str = ""
+) -> str:  # fmt: skip
     """A depthwise convolution, channels last, of an image in type `before`; `prepared` computes %y of %x in type `element`."""
     x, w, out = (4, size, size, channels), (channels, 1, taps, taps), (4, size, size, channels)
     w = w if layout == "oihw" else (taps, taps, 1, channels)
@@ -49,7 +51,9 @@ def _check(text: str, element: str) -> codegen.Executable:
 
 @pytest.mark.parametrize("layout", ["oihw", "hwio"])
 @pytest.mark.parametrize(("size", "taps"), [(10, 7), (40, 3)])
-@pytest.mark.parametrize(("element", "kernel"), [("bf16", "bf16"), ("bf16", "f32"), ("f16", "f16"), ("f32", "f32"), ("f32", "bf16")])
+@pytest.mark.parametrize(
+    ("element", "kernel"), [("bf16", "bf16"), ("bf16", "f32"), ("f16", "f16"), ("f32", "f32"), ("f32", "bf16")]
+)
 def test_factors_of_16_bits_are_widened_once(element: str, kernel: str, size: int, taps: int, layout: str) -> None:
     """Each product of a 7 x 7 window gathered its weight and rounded it: 2.1 ms for 4 x 40 x 40 x 40, in f32 0.22."""
     executable = _check(depthwise(element, element, kernel, size, 24, taps, layout), element)

@@ -13,8 +13,8 @@ import interp
 @pytest.mark.parametrize("element", ["f16", "bf16"])
 @pytest.mark.parametrize("word", ["maximum", "minimum"])
 def test_parts_of_a_loop_fold_into_the_same_bits(word: str, element: str) -> None:
-    """Under a causal mask one part of a row is computed, the rest is one element of an argument that is read: its own 16 bits were
-    folded into bits of f32, and the kernel did not compile (the gradient of causal attention in f16)."""
+    """Under a causal mask one part of a row is computed, the rest is one element of an argument that is read: its own 16 bits
+    were folded into bits of f32, and the kernel did not compile (the gradient of causal attention in f16)."""
     x, s, v = f"tensor<64x2048x{element}>", f"tensor<{element}>", f"tensor<64x{element}>"
     mask, ints = "tensor<64x2048xi1>", "tensor<64x2048xi32>"
     module = hlo.parse(f"""func.func @main(%x: {x}, %low: {s}) -> {v} {{
@@ -36,7 +36,7 @@ def test_parts_of_a_loop_fold_into_the_same_bits(word: str, element: str) -> Non
 
 
 def test_what_is_looked_up_under_a_mask_is_looked_up_once_and_where_it_is_needed() -> None:
-    """A soft cap of scores: two loops looked each element up, behind a test of the mask; 27 ms for eight heads of 1024, 10 since."""
+    """A soft cap: two loops looked each element up, behind a test of the mask; eight heads of 1024 took 16 ms, then 11."""
     x, s, v = "tensor<8x512x512xbf16>", "tensor<bf16>", "tensor<8x512xbf16>"
     mask, ints = x.replace("bf16", "i1"), x.replace("bf16", "i32")
     module = hlo.parse(f"""func.func @main(%x: {x}) -> {x} {{
