@@ -13,7 +13,6 @@ from math import prod
 from codegen.source.nest import NestEmitter
 from codegen.source.phase import PhaseWriter
 from indexing.expr import Const, as_expr, substitute
-from tiling.contract.table import MOST_WINDOW_DEPTH
 from tiling.loops.affine import linear
 from tiling.loops.ir import ZERO, Contract, Loop
 
@@ -92,9 +91,9 @@ def emit_contraction(phase: PhaseWriter, c: Contract) -> None:
 def _band(c: Contract) -> tuple[Loop | None, int]:
     """The loop of which a routine that walks bands of rows makes more rows, and how far one band lies from the next; None.
 
-    The result's rows go on from one to the next, and both read the same columns.
+    The result's rows go on from one to the next, and both read the same columns. Rows that lie across k are one band each.
     """
-    for x in reversed(c.loops) if c.kernel.walks and not c.pack and c.depth <= MOST_WINDOW_DEPTH else ():
+    for x in reversed(c.loops) if c.kernel.walks and not c.pack and c.left.column_stride == 1 else ():
         v = x.variable
         parts = [linear(e, (v,)) for e in (c.left.base, c.out.base)]
         if v in c.right.base.variables or x.lower is not ZERO or c.rows_upper is not as_expr(c.m - 1):

@@ -92,7 +92,7 @@ def _step(c: ContractionContext, load: Node, variable: Var) -> int | None:
 
 
 def _kept(c: ContractionContext, number: int) -> ElementType | None:
-    """The type of a factor's copy: of what is read where it is only moved, of the operand where it is computed; of 16 bits f32."""
+    """The type of a factor's copy: what is read has it where it is moved, the operand where it is computed; of 16 bits f32."""
     node = c.nodes[number]
     read, computes = next(iter(loads([node])), None), any(isinstance(n, Apply) for n in all_nodes([node]))
     element = c.stage.op.operands[number].tensor.element

@@ -67,6 +67,11 @@ class Packing(Roles):
         """Whether the micro-kernel reads pairs of 16 bits as they are; others widen them, also in copies."""
         return self.kernel.together > 1 and self._is_narrow(element_type(self.types[0]))
 
+    @property
+    def _takes_rows_across(self) -> bool:
+        """Whether the routine reads pairs of k from rows that lie side by side; tiles read runs of k alone."""
+        return self.kernel.walks and self.c.machine.tile_products == 1
+
     def _is_kept_narrow(self) -> bool:
         """Whether what is read of both factors, where nothing is computed, is kept in 16 bits: excess precision keeps 32."""
         moved = [x for x in (self.left, self.right) if isinstance(x, Load)]
@@ -128,7 +133,9 @@ class Packing(Roles):
         place = self._in_place(self.left, [*(x.variable for x in self.row_loops), *self._depth_variables()])
         if place is not None and self.kernel.needs_runs:
             levels, (_, step, _) = self._levels(place.steps, self._row_major(1))
-            return place if step == 1 and (self.kernel.takes_levels or not levels) and self.depth == self.filled else None
+            across = self._takes_rows_across and place.steps[self.m.variable] == 1
+            fits = (step == 1 or across) and (self.kernel.takes_levels or not levels) and self.depth == self.filled
+            return place if fits else None
         if place is None or self._is_narrow(place.buffer.element):
             return None
         buffer = place.buffer
@@ -190,7 +197,7 @@ class Packing(Roles):
     def _walks_along_rows(self) -> bool:
         """True when the left operand lies transposed: consecutive along m, and not along any depth loop."""
         read = next(iter(loads([self.left])), None)
-        if read is None or self.kernel.needs_runs:
+        if read is None or (self.kernel.needs_runs and not self._takes_rows_across):
             return False
         found = linear(address(self._buffer(read), read.index, self.c.ranges), [self.m.variable, *self._depth_variables()])
         return found is not None and found[1][0] == 1 and 1 not in found[1][1:]

@@ -68,7 +68,7 @@ class Contraction(Packing):
         first_depth, last_depth = self._while_flag(self.k_loop)
         rows, row_step = self._rows(left, out)
         levels, (k, left_step, right_step) = self._levels(left.steps, right.steps)
-        if kernel.needs_runs and left_step != 1:
+        if kernel.needs_runs and left_step != 1 and not (self._takes_rows_across and row_step == 1):
             return None
         k = k if kernel.together == 1 or levels else self.filled
         if k % kernel.together or (levels and not kernel.takes_levels):

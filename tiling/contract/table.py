@@ -27,7 +27,6 @@ LEAST_ALONE_VECTORS = 36  # the same for a matrix by a vector, which plain loops
 NEAR_BYTES = 1 << 22  # what of a factor of bytes is packed near a core
 FEWEST_ROWS = 16  # of pairs: half a tile; fewer do not make up for a copy (4 x 4096 x 4096: 1.4 ms, 5.2 copied)
 DOT_PRODUCTS = 2  # of a lane: more are those of tiles
-MOST_WINDOW_DEPTH = 1 << 13  # of pairs: twelve rows of it are copied to the stack
 NEAR_COPY, FAR_COPY = 2.0, 16.0  # what packing a vector of it costs, as `Row.cost` counts
 
 WHOLE = 1 << 62  # more steps of k than there are
@@ -130,7 +129,7 @@ def _cost_of_pairs(p: Problem) -> float:
     """Tiles and dot instructions only: vectors of f32 read bf16 as well without a copy. A window is for dot instructions, which
     copy its rows of all levels one after the other."""
     packed = FAR_COPY if p.columns * p.depth > NEAR_BYTES else NEAR_COPY
-    in_pairs = p.one_loop or (p.per_lane <= DOT_PRODUCTS and p.inside % 2 == 0 and p.depth <= MOST_WINDOW_DEPTH)
+    in_pairs = p.one_loop or (p.per_lane <= DOT_PRODUCTS and p.inside % 2 == 0)
     fits = p.per_lane > 1 and in_pairs and p.columns >= p.lanes // 2 and p.rows >= FEWEST_ROWS
     return inf if p.depth < 2 or not fits else 1.0 / p.per_lane + packed / p.rows
 
@@ -178,8 +177,8 @@ MICRO_KERNELS = (
     ),
     Row(
         MicroKernel(
-            "gemm_pairs", (*_SIZES, *_WHERE[0], *_WHERE[1], *_WHERE[2], "panel", "band", "band_step"), together=2, adds=False,
-            walks=True,
+            "gemm_pairs", (*_SIZES, *_WHERE[0], "left_step", *_WHERE[1], *_WHERE[2], "panel", "band", "band_step"), together=2,
+            adds=False, walks=True,
         ),
         _sums_of_pairs, _block_of_pairs, _cost_of_pairs,
     ),

@@ -415,7 +415,7 @@ class _Forms:
         if c.k % kernel.together or (in_parts and not kernel.adds):
             once = "" if kernel.adds else ", in one go"
             yield PARTS, "", f"{kernel.routine} sums whole groups of {kernel.together} steps of k{once}"
-        if kernel.needs_runs and c.left.column_stride != 1:
+        if kernel.needs_runs and c.left.column_stride != 1 and not (kernel.walks and c.left.row_stride == 1):
             yield PARTS, "", f"{kernel.routine} reads the left factor's steps of k one after the other"
         if kernel.along and (c.columns != 1 or c.right.row_stride != 1):
             yield PARTS, "", f"{kernel.routine} reads the right factor's steps of k in a row, and each column is a panel"

@@ -44,9 +44,9 @@ class Exponents(Folded):
         normal = b.and_(b.icmp_signed(">", left, _c(0)), b.icmp_signed(">", right, _c(0)))
         return b.and_(normal, b.icmp_signed(">=", b.add(left, right), _c(LEAST_EXPONENTS)))
 
-    def of_rows(self, left: Any, rows: Any, row_bytes: Any) -> Any:
-        """The least exponent of so many rows of A."""
-        return self._least_exponent(left, rows, row_bytes, self.depth)
+    def of_rows(self, left: Any, rows: Any, row_bytes: Any, bytes_: Any) -> Any:
+        """The least exponent of so many bytes of each of some rows of A."""
+        return self._least_exponent(left, rows, row_bytes, bytes_)
 
     def _place(self, panel: Any) -> Any:
         return self.b.gep(self.kept, [ir.Constant(I32, 0), panel])

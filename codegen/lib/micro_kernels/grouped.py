@@ -37,19 +37,22 @@ def grouped_product(
 
 
 def grouped_typer(
-    takes: Callable[[Buf, Buf, Buf], bool], after: int = 0, levels: bool = False
+    takes: Callable[[Buf, Buf, Buf], bool], steps: bool = False, after: int = 0, levels: bool = False
 ) -> Callable[..., Signature | None]:  # fmt: skip
     """The typing rule of such a product whose buffers are those that `takes` says.
 
-    So many known integers come after the panel's width, and then `levels` by threes where there may be some.
+    With `steps` A's step along k, a known integer, follows that between its rows. So many known integers come after the panel's
+    width, and then `levels` by threes where there may be some.
     """
 
     def typer(*args: Any) -> Signature | None:
-        more = len(args) - 13 - after
-        buffers = [args[k] for k in (3, 6, 9)] if more == 0 or (levels and more > 0 and more % 3 == 0) else []
+        size, at = (14, (3, 7, 10)) if steps else (13, (3, 6, 9))
+        more = len(args) - size - after
+        buffers = [args[k] for k in at] if more == 0 or (levels and more > 0 and more % 3 == 0) else []
         if not buffers or not all(isinstance(x, Buf) for x in buffers):
             return None
-        if not all(isinstance(x, types.IntegerLiteral) for x in args[12:]):
+        known = (*args[size - 1 :], *((args[6],) if steps else ()))
+        if not all(isinstance(x, types.IntegerLiteral) for x in known):
             return None
         if not takes(*buffers):
             return None
