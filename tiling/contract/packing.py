@@ -68,6 +68,12 @@ class Packing(Roles):
         return self.kernel.together > 1 and self._is_narrow(element_type(self.types[0]))
 
     @property
+    def _cuts_groups(self) -> bool:
+        """Whether a window's runs of k are no whole groups: only a copy that has all of k in one run can be read by groups."""
+        deep = [x.extent for x in self.depth_loops if x.extent > 1]
+        return len(deep) > 1 and deep[-1] % self.kernel.together != 0
+
+    @property
     def _takes_rows_across(self) -> bool:
         """Whether the routine reads pairs of k from rows that lie side by side; tiles read runs of k alone."""
         return self.kernel.walks and self.c.machine.tile_products == 1

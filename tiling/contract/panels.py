@@ -48,7 +48,7 @@ class Contraction(Packing):
         problem = Problem(
             self.types, prod(self.value.shape) // self._columns_of_right, self.n.extent, self.depth, 0, lanes, 0,
             per_lane=self.c.machine.pairs_per_lane, one_loop=len(deep) < 2, byte_products=self.c.machine.byte_products,
-            inside=deep[-1] if deep else 1,
+            in_pairs=not self._cuts_groups or self._walks_along_rows(),
         )  # fmt: skip
         return self.row.cost(problem)
 
@@ -262,8 +262,8 @@ class Contraction(Packing):
         if right is None:
             return None
         self._find_bounds(right)
-        left = self._left_in_place()
-        is_read_in_steps = not self.kernel.needs_runs or self.kernel.walks
+        left = None if self._cuts_groups else self._left_in_place()
+        is_read_in_steps = not self.kernel.needs_runs or (self.kernel.walks and not self._cuts_groups)
         if left is None and is_read_in_steps and self.k_loop.variable not in self.bounded:
             left = self._tile(self.left, "left", self.m.variable)
         if left is not None:

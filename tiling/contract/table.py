@@ -42,7 +42,7 @@ class Problem:
     `run` of the steps of k follow each other in memory. A vector holds `lanes` sums. A `copy` of the columns' factor would be
     made beside a task that computes the rows' factor. `per_lane` products of bf16 are summed by tiles or dot instructions in
     the time of one in a lane, 1 where there are none. An instruction sums `byte_products` products of bytes in a lane. The depth
-    is `one_loop`, or a window, whose innermost loop has `inside` steps.
+    is `one_loop`, or a window, of which each run is `in_pairs`, or can be copied so.
     """
 
     types: Types
@@ -56,7 +56,7 @@ class Problem:
     per_lane: float = 1.0
     one_loop: bool = True
     byte_products: int = 1
-    inside: int = 1
+    in_pairs: bool = True
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def _cost_of_pairs(p: Problem) -> float:
     """Tiles and dot instructions only: vectors of f32 read bf16 as well without a copy. A window is for dot instructions, which
     copy its rows of all levels one after the other."""
     packed = FAR_COPY if p.columns * p.depth > NEAR_BYTES else NEAR_COPY
-    in_pairs = p.one_loop or (p.per_lane <= DOT_PRODUCTS and p.inside % 2 == 0)
-    fits = p.per_lane > 1 and in_pairs and p.columns >= p.lanes // 2 and p.rows >= FEWEST_ROWS
+    is_run = p.one_loop or (p.per_lane <= DOT_PRODUCTS and p.in_pairs)
+    fits = p.per_lane > 1 and is_run and p.columns >= p.lanes // 2 and p.rows >= FEWEST_ROWS
     return inf if p.depth < 2 or not fits else 1.0 / p.per_lane + packed / p.rows
 
 
