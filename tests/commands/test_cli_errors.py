@@ -261,7 +261,7 @@ def test_bad_options(two: str, arguments: list[str], words: str) -> None:
         (
             "TILEWRIGHT_TARGET",
             "sparc",
-            "TILEWRIGHT_TARGET: unknown target 'sparc': expected host, amx, avx512vnni, avx512, avx2, baseline",
+            "TILEWRIGHT_TARGET: unknown target 'sparc': expected host, amx, avx512bf16, avx512vnni, avx512, avx2, baseline",
         ),
     ],
 )
