@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ def setting(seed: int) -> tuple[Machine, str, int, bool]:
     l1, l2, l3 = r.choice(CACHES)
     machine = Machine(cores=r.choice((1, 2, 3, 8, 64)), vector_bytes=r.choice((16, 32, 64)), vector_registers=r.choice((16, 32)),
                       l1_bytes=l1, l2_bytes=l2, l3_bytes=l3)  # fmt: skip
-    return machine, r.choice(["host", *x86_targets()]), r.choice((1, 1, 2, 3, 5)), r.random() < 0.3
+    target, threads, guarded = r.choice(["host", *x86_targets()]), r.choice((1, 1, 2, 3, 5)), r.random() < 0.3
+    return replace(machine, pair_products=r.choice((1, 2))), target, threads, guarded
 
 
 def tried(seed: int) -> list[str]:
