@@ -263,7 +263,8 @@ class Contraction(Packing):
             return None
         self._find_bounds(right)
         left = None if self._cuts_groups else self._left_in_place()
-        is_read_in_steps = not self.kernel.needs_runs or (self.kernel.walks and not self._cuts_groups)
+        in_groups = self.kernel.walks and not self._cuts_groups and self.depth == self.filled
+        is_read_in_steps = not self.kernel.needs_runs or in_groups
         if left is None and is_read_in_steps and self.k_loop.variable not in self.bounded:
             left = self._tile(self.left, "left", self.m.variable)
         if left is not None:

@@ -279,9 +279,12 @@ def test_a_plan_for_tiles_runs_everywhere(seed: int, machine: tiling.Machine) ->
         np.testing.assert_allclose(found, expected, rtol=0, atol=np.abs(expected).max() * 8e-3)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 131, 234, 247])
 def test_convolutions_by_dot_instructions_run_everywhere(seed: int) -> None:
-    """Any window, against a plan without them; tiles of windows whose channels are not innermost go another way."""
+    """Any window, against a plan without them; tiles of windows whose channels are not innermost go another way.
+
+    The last ones sum over an odd number of steps, of which a tile has no pair to fill up: reads beyond it were refuted.
+    """
     module = hlo.parse(convolution(seed, ("bf16",) * 3))
     made = tiling.plan(module, machine=WITH_DOTS, supports=supports)
     without = tiling.plan(module, machine=MACHINES["avx512"], supports=supports)
