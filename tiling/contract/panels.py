@@ -222,7 +222,7 @@ class Contraction(Packing):
             step *= x.extent
         if self.is_split or c.suffix:  # places of their own: a residue's elements are not neighbours
             inside = (*around, *rows, self.n)
-            index = tuple(as_expr(x.variable) for x in inside)
+            index = tuple(as_expr(x.variable) if any(x is y for y in self.loops) else Const(0) for x in inside)
             origin: tuple[Expr | int, ...] = (0,) * len(inside)
         else:  # an element's place in the tile: the same index as in the result
             inside, index = self.loops, tuple(c.index)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from hlo.access import Condition
 from hlo.module import Value
-from indexing.expr import Expr, Var, as_expr, substitute
+from indexing.expr import Const, Expr, Var, as_expr, simplify, substitute
 from tiling.loops.accesses import Reader, buffers_by_value
 from tiling.loops.carry import starts_from_state
 from tiling.loops.domains.iterations import Access, Kind, Unmodelled
@@ -109,7 +109,12 @@ def _of_nest(nest: Nest, reader: Reader, apart: Mapping[Buffer, Contract] = NOTH
             c = apart.get(node.buffer)
             at = dict(zip(c.places, node.index, strict=True)) if c is not None and c.element else {}
             element = tuple(substitute(e, at) for e in c.element) if c is not None and c.element else node.index
-            is_moved = element == tuple(s.index) and (s.value, node.buffer) in _holders(reader.schedule)
+            # Loops that were made one have an index by its digits, which are put together again.
+            ranges = reader.schedule.ranges
+            same = len(element) == len(s.index) and all(
+                simplify(a - b, ranges) is Const(0) for a, b in zip(element, s.index, strict=True)
+            )
+            is_moved = same and (s.value, node.buffer) in _holders(reader.schedule)
         yield replace(made, is_moved=is_moved)
     for f in nest.folds:
         found = list(reader.nest(Nest(nest.loops, (), (f,), nest.order_is_fixed, nest.skip)))
