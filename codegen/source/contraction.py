@@ -95,11 +95,11 @@ def _band(c: Contract) -> tuple[Loop | None, int]:
     """
     for x in reversed(c.loops) if c.kernel.walks and not c.pack and c.left.column_stride == 1 else ():
         v = x.variable
-        parts = [linear(e, (v,)) for e in (c.left.base, c.out.base)]
         if v in c.right.base.variables or x.lower is not ZERO or c.rows_upper is not as_expr(c.m - 1):
             continue
-        if parts[0] is not None and parts[1] is not None and parts[1][1][0] == c.m * c.out.row_stride:
-            return x, parts[0][1][0]
+        left, out = linear(c.left.base, (v,)), linear(c.out.base, (v,))
+        if left is not None and out is not None and out[1][0] == c.m * c.out.row_stride:
+            return x, left[1][0]
     return None, 0
 
 

@@ -411,7 +411,8 @@ class _Forms:
         blocks = -(-c.k // c.k_block)
         masked = c.depth_lower is not Const(0) or c.depth_upper is not None or c.columns_lower is not Const(0)
         kernel = c.kernel
-        in_parts = blocks > 1 or c.accumulate or not ((kernel.walks and _goes_on(c)) or not (masked or c.levels))
+        walked = masked or bool(c.levels)
+        in_parts = blocks > 1 or c.accumulate or (walked and not (kernel.walks and _goes_on(c)))
         if c.k % kernel.together or (in_parts and not kernel.adds):
             once = "" if kernel.adds else ", in one go"
             yield PARTS, "", f"{kernel.routine} sums whole groups of {kernel.together} steps of k{once}"

@@ -96,11 +96,12 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
                 has_anchor[r], weight[r], sources[r] = True, 0.0, {r: _bytes(r)}
                 continue
             has_anchor[r] = any(has_anchor.get(v, False) for v in op.operands)
-            if any(v in is_placed for v in op.operands) or _is_placed(op, declined[op]):
+            placed = _is_placed(op, declined[op])
+            if placed or any(v in is_placed for v in op.operands):
                 is_placed.add(r)
             semantics = op.definition.semantics
             own = scalar_function(semantics.function).cost if isinstance(semantics, Elementwise) else 0.0
-            if _is_placed(op, declined[op]) and _bytes(r) >= WORTH_STORING_BYTES and _is_scattered(op):
+            if placed and _bytes(r) >= WORTH_STORING_BYTES and _is_scattered(op):
                 own = EXPENSIVE
             weight[r] = own + _weight_of_operands(op, r, weight)
             merged: dict[Value, int] = {}

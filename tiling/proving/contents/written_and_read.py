@@ -112,7 +112,7 @@ def _of_nest(nest: Nest, reader: Reader, apart: Mapping[Buffer, Contract] = NOTH
             # Loops that were made one have an index by its digits, which are put together again.
             ranges = reader.schedule.ranges
             same = len(element) == len(s.index) and all(
-                simplify(a - b, ranges) is Const(0) for a, b in zip(element, s.index, strict=True)
+                a is b or simplify(a - b, ranges) is Const(0) for a, b in zip(element, s.index, strict=True)
             )
             is_moved = same and (s.value, node.buffer) in _holders(reader.schedule)
         yield replace(made, is_moved=is_moved)
