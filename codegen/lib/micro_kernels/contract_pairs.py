@@ -103,7 +103,7 @@ def _lower(context: Any, b: Any, sig: Any, args: Any) -> Any:
         begin, into = b.add(a_off, b.mul(t, _c(step))), b.add(c_off, b.mul(b.mul(t, rows), ldc))
         left, out = b.gep(a, [begin]), (b.gep(c, [into]), ldc)
         if not by_tiles:
-            by_vectors(b, kinds, (rows, n, k), (left, a_rs, a_cs), right, out, levels)
+            by_vectors(b, kinds, (rows, n, k), (left, a_rs, _c(2 * int(a_cs.constant)), a_cs), right, out, levels)
             return
         with b.if_else(b.and_(is_permitted(b), b.icmp_signed(">=", rows, _c(LEAST_ROWS)))) as (then, otherwise):
             with then:

@@ -22,15 +22,13 @@ _HIGH = -65536  # the upper half of 32 bits
 _EXACT = "tilewright_pairs_by_vectors"
 
 
-def by_vectors(b: Any, kinds: tuple[Buf, Buf, Buf], extents: tuple[Any, Any, Any], a: tuple[Any, Any, Any],
+def by_vectors(b: Any, kinds: tuple[Buf, Buf, Buf], extents: tuple[Any, Any, Any], a: tuple[Any, Any, Any, Any],
                right: tuple[Any, Any, int], out: tuple[Any, Any], levels: Levels = (), again: Any = None) -> None:  # fmt: skip
     """The product by multiply-adds of f32; where ``again`` (a truth of LLVM, or None) holds it is added to what is in C.
 
-    Pointers are to the first elements, distances in elements. A's are between its rows, and between steps of k; where these are 0
-    pairs lie side by side, at a distance of their own that is given in place of the rows': (pointer, (row, pair), 0).
+    Pointers are to the first elements, distances in elements. A's are between its rows, between pairs, and inside of a pair.
     """
-    (m, n, k), (left, a_row, a_step), (first, b_panel, panel), (c, ldc) = extents, a, right, out
-    a_row, a_pair = a_row if isinstance(a_row, tuple) else (a_row, _c(2))
+    (m, n, k), (left, a_row, a_pair, a_step), (first, b_panel, panel), (c, ldc) = extents, a, right, out
     lanes = panel_lanes(panel, 4)
     vectors = panel // lanes
     vector, pair = ir.VectorType(F32, lanes), ir.VectorType(I32, lanes)
@@ -51,9 +49,9 @@ def by_vectors(b: Any, kinds: tuple[Buf, Buf, Buf], extents: tuple[Any, Any, Any
 
     def pair_at(base: Any, row: Any, t: Any) -> Any:
         """Both numbers of a row at a pair of steps."""
-        if _known(a_step) in (0, 1):
-            return load(base, b.add(row, b.mul(t, a_pair)), I32)
-        at = b.add(row, b.mul(b.mul(t, _c(2)), a_step))
+        at = b.add(row, b.mul(t, a_pair))
+        if _known(a_step) == 1:
+            return load(base, at, I32)
         lower, upper = (b.zext(load(base, x, I16), I32) for x in (at, b.add(at, a_step)))
         return b.or_(lower, b.shl(upper, constant(I32, 16)))
 
@@ -151,6 +149,6 @@ def vectors_function(b: Any, kinds: tuple[Buf, Buf, Buf], panel: int, pointers: 
         m, n, k, a_at, a_row, a_pair, b_at, b_panel, c_at, ldc, again = found.args
         first, second, third = kinds  # in no scope: calls of one kernel may pass other buffers
         plain = first, second, Buf(third.dtype, "", third.align)
-        by_vectors(inner, plain, (m, n, k), (a_at, (a_row, a_pair), _c(0)), (b_at, b_panel, panel), (c_at, ldc), (), again)
+        by_vectors(inner, plain, (m, n, k), (a_at, a_row, a_pair, _c(1)), (b_at, b_panel, panel), (c_at, ldc), (), again)
         inner.ret_void()
     return found

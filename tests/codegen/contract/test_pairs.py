@@ -151,6 +151,14 @@ def test_what_is_emitted() -> None:
         assert found == {name} - {""} and "vfmadd231ps" in text, target
 
 
+@ON_X86
+def test_whose_dot_instruction_is_as_fast_as_a_multiply_add() -> None:
+    features = "+avx2,+fma,+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16"
+    found = [Target.from_features("x86_64-unknown-linux-gnu", cpu, features).pair_products for cpu in ("znver4", "cooperlake")]
+    assert found == [2, 1] and Target.named("avx2").pair_products == 1
+    assert replace(MACHINES["avx512"], pair_products=2).products_per_lane(2) == 2 and MACHINES["avx512"].pairs_per_lane == 1
+
+
 WITH_TILES = replace(MACHINES["avx512"], tile_products=1024, byte_products=4)
 
 
