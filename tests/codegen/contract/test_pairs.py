@@ -106,10 +106,11 @@ def test_windows_of_an_image_are_products_of_its_rows(channels: int, taps: tuple
         right = rng.standard_normal((taps[0] * taps[1] * channels, n)).astype(BF16)
         found, rows = windows(x, right, taps, stride)
         close(found, rows, right)
-        x[3, 5, 1], right[2, 7] = 1e-39, 1e30  # one of the windows' numbers is denormal
+        right[:, 7] = 0  # of this column only the denormal number is left, in the window that begins at it
+        x[3, 5, 2], right[2, 7] = 1e-39, 1e37
         found, rows = windows(x, right, taps, stride)
         close(found, rows, right)
-        x[3, 5, 1] = 1
+        x[3, 5, 2] = 1
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,8 @@ def test_rows_that_lie_across_k(m: int, n: int, k: int) -> None:
     left, right = rng.standard_normal((k, m)).astype(BF16), rng.standard_normal((k, n)).astype(BF16)
     for small in (False, True):
         if small:
-            left[3, 2], right[3, 5] = 1e-39, 1e30
+            right[:, 5] = 0
+            left[3, 2], right[3, 5] = 1e-39, 1e37
         packed = np.full((-(-n // 32), k // 2, 32, 2), np.nan, BF16)
         for j in range(n):
             packed[j // 32, :, j % 32, :] = right[:, j].reshape(-1, 2)
