@@ -110,6 +110,16 @@ class Target:
         """
         return {"+avx512f", "+avx512vl"} <= set(self.features.split(","))
 
+    @property
+    def has_lane_masks(self) -> bool:
+        """Whether stores of some lanes of a vector are an instruction like any other: AVX-512's, SVE's. AVX2's takes the time of
+        some ten stores on AMD's CPUs, and others have none.
+
+        >>> Target.named("avx512").has_lane_masks, Target.named("avx2").has_lane_masks
+        (True, False)
+        """
+        return self.has_scaling or bool(self.sve_bytes)
+
     def lanes(self, item_bytes: int) -> int:
         """vector_bytes // item_bytes, the elements of one vector register."""
         return max(1, self.vector_bytes // item_bytes)

@@ -1,5 +1,5 @@
 """What a kernel's loops are: none of its own (some numbers computed from others, once), calls alone, packing of elements that lie
-apart, or one of the program's."""
+apart, one of the program's, or so short that a row of results fills no whole vectors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,23 @@ from codegen.kernel.ir import (
     Number,
     Statement,
     Store,
+    Unary,
     While,
 )
 from codegen.kernel.rename import inside
 from codegen.kernel.spec import expressions
 
-__all__ = ["calls", "calls_alone", "has_folds", "has_program_loop", "is_straight", "packs_alone"]
+__all__ = [
+    "SHORT_ROW", "calls", "calls_alone", "has_folds", "has_program_loop", "is_straight", "packs_alone", "stores_short_rows",
+]  # fmt: skip
+
+SHORT_ROW = 16
+"""Turns from which on LLVM leaves what fills no vector to a loop of its own; of fewer it makes vectors with a mask."""
+BRIEF = frozenset({
+    "abs", "absolute", "add", "clamp", "eq", "fma", "ge", "gt", "le", "lt", "maximum", "minimum", "multiply", "ne", "negate",
+    "select", "subtract",
+})  # fmt: skip
+"""Functions that take an instruction or few: of what takes longer a vector of some elements beats them one by one."""
 
 
 def is_straight(kernel: Kernel) -> bool:
@@ -60,6 +71,35 @@ def has_folds(kernel: Kernel) -> bool:
     [True, False]
     """
     return any(isinstance(e, Call) and e.function.startswith("reduce_") for s in inside(kernel.body) for e in expressions(s))
+
+
+def stores_short_rows(kernel: Kernel) -> bool:
+    r"""True where elements are stored in innermost loops of few turns, and little is computed in these.
+
+    >>> from codegen.kernel.parse import parse
+    >>> text = "def kernel(begin, end, x, y):\n for t in range(begin, end):\n  for j in range({}):\n   y[{}*t + j] = {}\n"
+    >>> rows = (3, 3, "2*x[j] + float32(-1)"), (64, 64, "2*x[j]"), (3, 3, "tanh(x[j])")
+    >>> [stores_short_rows(parse(text.format(*x))) for x in rows]
+    [True, False, False]
+    """
+    short = [s for s in inside(kernel.body) if isinstance(s, For) and _is_short(s)]
+    statements = [x for s in short for x in inside(s.body)]
+    called = [e for x in statements for e in expressions(x) if isinstance(e, Call) and not _is_number(e)]
+    return all(e.function in BRIEF for e in called) and any(isinstance(x, Store | Augment) for x in statements)
+
+
+def _is_number(call: Call) -> bool:
+    """Whether a call is a constant of a type: `float32(-0.5)`."""
+    (x,) = call.arguments if len(call.arguments) == 1 else (None,)
+    return isinstance(x.operand if isinstance(x, Unary) else x, Number)
+
+
+def _is_short(loop: For) -> bool:
+    """Whether an innermost loop has some turns, but few."""
+    if not isinstance(loop.stop, Number) or not (loop.start is None or isinstance(loop.start, Number)):
+        return False
+    turns = int(loop.stop.value) - (int(loop.start.value) if loop.start is not None else 0)
+    return loop.step is None and 1 < turns < SHORT_ROW and not any(isinstance(x, For | While) for x in inside(loop.body))
 
 
 def calls_alone(kernel: Kernel) -> int:

@@ -21,7 +21,7 @@ import llvmlite.binding as llvm
 from codegen.forks import compiling
 from codegen.kernel import types
 from codegen.kernel.ir import Kernel
-from codegen.kernel.straight import calls, calls_alone, has_folds, has_program_loop, is_straight, packs_alone
+from codegen.kernel.straight import calls, calls_alone, has_folds, has_program_loop, is_straight, packs_alone, stores_short_rows
 from codegen.native import interrupts, loop_marks, masked_stores, memory_hints, object_cache
 from codegen.native.passes import (
     STRAIGHT,
@@ -39,6 +39,7 @@ from codegen.native.passes import (
     run_named,
     run_pipeline,
     target_machine,
+    without_masks,
 )
 from codegen.native.signature import KernelSignature, Param
 from codegen.outlined import CALLED, Functions
@@ -156,10 +157,11 @@ def build(
     module, text = _lowered(source, filename, signature, symbol, target, functions, kernel, in_one)
     only_calls = kernel is not None and 0 < calls_alone(kernel) == text.count(CALLED)
     optimised = ""
-    if loop_marks.is_for_one_pipeline(text) and not only_calls:
-        module, optimised = optimise_marked(module, target)
-    else:
-        optimise(module, target, straight or only_calls, signature.is_brief, small)
+    with without_masks(kernel is not None and stores_short_rows(kernel), target):
+        if loop_marks.is_for_one_pipeline(text) and not only_calls:
+            module, optimised = optimise_marked(module, target)
+        else:
+            optimise(module, target, straight or only_calls, signature.is_brief, small)
     return ready(module, signature.params, optimised)
 
 

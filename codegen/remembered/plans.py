@@ -18,9 +18,11 @@ from codegen.native.source_digest import source_digest
 from codegen.remembered.machine import calibrated_machine
 from codegen.supports import supports
 from hlo.module import DenseArray, Module, Value, walk
-from tiling import Machine, Plan, plan
+from tiling import Machine, Plan
 from tiling.files.record import Record, parsed_record, record_of
 from tiling.passing import skipped
+from tiling.planning.garbage import few_collections
+from tiling.planning.plan import plan_flattened
 from tiling.program.flatten import Program, flatten, region_key
 
 __all__ = ["changes", "planner_digest", "remember", "remembered_plan"]
@@ -34,18 +36,19 @@ def remembered_plan(
 ) -> Plan:  # fmt: skip
     """`tiling.plan` with what this machine found before. Raises KeyError when there is no function `entry`."""
     machine = machine or calibrated_machine()
-    program = flatten(module, entry, supports)
+    with few_collections():
+        program = flatten(module, entry, supports)
     key = _program_key(program, machine, module.functions[entry].donations if donate else {})
     record = _read(key)
     if record is not None:
         try:
-            made = plan(module, entry, machine, supports, record.all_pins(), donate=donate)
+            made = plan_flattened(program, module, entry, machine, supports, record.all_pins(), donate=donate)
             return record.applied_to(made)
         except ValueError:
             pass  # the record is of another program after all
     if _kinds(program) >= (MANY_MORE_KINDS if workers.is_prepared() else MANY_KINDS):
         workers.start_early()  # it loads what compiles while this process plans
-    made = plan(module, entry, machine, supports, donate=donate)
+    made = plan_flattened(program, module, entry, machine, supports, donate=donate)
     _write(key, made)
     return made
 

@@ -22,10 +22,10 @@ from math import prod
 from hlo.access import Condition
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, FloorDiv, Var, as_expr, simplify
-from tiling.contract.operands import window_tile
+from tiling.contract.operands import copied_element, is_narrow, window_tile
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.loops.affine import step_along
-from tiling.loops.element_ir import Apply, Choose, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
+from tiling.loops.element_ir import Choose, Load, Node, Renamer, all_nodes, has_runtimes, loads, node_variables
 from tiling.loops.ir import Buffer, FoldStep, Loop, Nest, Phase, Scope, Step
 from tiling.loops.staging import row_major, stage_into
 from tiling.loops.variables import counted
@@ -92,19 +92,9 @@ def _step(c: ContractionContext, load: Node, variable: Var) -> int | None:
 
 
 def _kept(c: ContractionContext, number: int) -> ElementType | None:
-    """The type of a factor's copy: what is read has it where it is moved, the operand where it is computed; of 16 bits f32."""
-    node = c.nodes[number]
-    read, computes = next(iter(loads([node])), None), any(isinstance(n, Apply) for n in all_nodes([node]))
-    element = c.stage.op.operands[number].tensor.element
-    if read is not None and not computes:
-        element = (read.buffer or c.buffers[read.value]).element
-    if not isinstance(element, ElementType):
-        return None
-    return element_type("f32") if _is_narrow(element) else element
-
-
-def _is_narrow(element: ElementType) -> bool:
-    return element.name in ("bf16", "f16")
+    """The type of a factor's copy, of 16 bits f32."""
+    element = copied_element(c.nodes[number], c.stage.op.operands[number], lambda x: x.buffer or c.buffers[x.value])
+    return element_type("f32") if is_narrow(element) else element
 
 
 def _beside(c: ContractionContext, number: int, columns: Loop) -> _Read | None:

@@ -9,7 +9,7 @@ A window's tile keeps each element of a convolution's input once, its padding as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -17,12 +17,12 @@ from hlo.module import Value
 from hlo.types import ElementType
 from indexing.expr import Const, Expr, FloorDiv, Interval, Mod, Var, as_expr, simplify
 from tiling.loops.affine import address, linear
-from tiling.loops.element_ir import Load, Node, Renamer, all_nodes, loads, own_expressions
+from tiling.loops.element_ir import Apply, Load, Node, Renamer, all_nodes, loads, own_expressions
 from tiling.loops.ir import Block2D, Buffer, Loop, Nest, Scope, Step
 from tiling.loops.staging import row_major, stage_into
 from tiling.loops.variables import counted
 
-__all__ = ["Apart", "Place", "expressions", "in_place", "split_by_groups", "window_tile"]
+__all__ = ["Apart", "Place", "copied_element", "expressions", "in_place", "is_narrow", "moved", "split_by_groups", "window_tile"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,23 @@ class Apart:
     store: Nest
     places: tuple[Var, ...]
     element: tuple[Expr, ...]
+
+
+def is_narrow(element: object) -> bool:
+    """Whether a type is of floats of 16 bits: their sums are kept in f32, and so are copies of what is widened anyway."""
+    return isinstance(element, ElementType) and element.name in ("bf16", "f16")
+
+
+def moved(node: Node) -> Load | None:
+    """What a node reads where it is no more than one element moved; None where something is computed, or nothing is read."""
+    return None if any(isinstance(n, Apply) for n in all_nodes([node])) else next(iter(loads([node])), None)
+
+
+def copied_element(node: Node, operand: Value, buffer_of: Callable[[Load], Buffer]) -> ElementType | None:
+    """The type of a factor's copy: of what is read where the copy only moves it, of the operand where it is computed."""
+    read = moved(node)
+    element = operand.tensor.element if read is None else buffer_of(read).element
+    return element if isinstance(element, ElementType) else None
 
 
 def in_place(node: Node, buffer: Buffer | None, wanted: Sequence[Var], ranges: Mapping[Var, Interval]) -> Place | None:

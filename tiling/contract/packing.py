@@ -13,10 +13,10 @@ from hlo.access import Condition
 from hlo.types import ElementType, element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, maximum, minimum, simplify, substitute
 from tiling.contract.digits import number_of, weights_of_digits
-from tiling.contract.operands import Place, expressions
+from tiling.contract.operands import Place, copied_element, expressions, is_narrow, moved
 from tiling.contract.roles import Roles
 from tiling.loops.affine import address, linear, when
-from tiling.loops.element_ir import Apply, Choose, Load, Node, Renamer, Scalar, all_nodes, loads, node_variables
+from tiling.loops.element_ir import Choose, Load, Node, Renamer, Scalar, loads, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Phase, Scope, Store
 from tiling.loops.staging import Along, Layout, blocks, panels, row_major, stage_into, turn_of
 from tiling.loops.variables import counted
@@ -35,11 +35,6 @@ MUCH = 4
 WIDENED_USES = {"bf16": 16, "f16": 128}  # blocks of rows that meet a panel from which on it is widened once
 LEAN_PART = 8  # of the shared cache: a copy of less is no matter of memory
 MOST_PACKED = 0.5  # of the second-level cache that a task's own copy takes at once
-
-
-def _computes(node: Node) -> bool:
-    """True when a node is more than one element moved."""
-    return any(isinstance(n, Apply) for n in all_nodes([node]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +60,7 @@ class Packing(Roles):
     @property
     def takes_narrow(self) -> bool:
         """Whether the micro-kernel reads pairs of 16 bits as they are; others widen them, also in copies."""
-        return self.kernel.together > 1 and self._is_narrow(element_type(self.types[0]))
+        return self.kernel.together > 1 and is_narrow(element_type(self.types[0]))
 
     @property
     def _cuts_groups(self) -> bool:
@@ -80,8 +75,8 @@ class Packing(Roles):
 
     def _is_kept_narrow(self) -> bool:
         """Whether what is read of both factors, where nothing is computed, is kept in 16 bits: excess precision keeps 32."""
-        moved = [x for x in (self.left, self.right) if isinstance(x, Load)]
-        return not self.is_split and all(self._is_narrow(self._buffer(x).element) for x in moved)
+        as_they_are = [x for x in (self.left, self.right) if isinstance(x, Load)]
+        return not self.is_split and all(is_narrow(self._buffer(x).element) for x in as_they_are)
 
     def _while_flag(self, loop: Loop) -> tuple[Expr, Expr]:
         """A loop's ends, those that a mask bounds while the flag is 1."""
@@ -101,12 +96,9 @@ class Packing(Roles):
 
     def _kept_element(self, node: Node, side: int) -> ElementType:
         """The type of an operand's copy: of what is read where the copy only moves it, of the operand where it is computed."""
-        read = next(iter(loads([node])), None)
-        if read is not None and not _computes(node):
-            return self._buffer(read).element
-        element = self.c.stage.op.operands[1 - side if self.swapped else side].tensor.element
-        keeps = isinstance(element, ElementType) and (self.takes_narrow or not self._is_narrow(element))
-        return element if isinstance(element, ElementType) and keeps else self.sums
+        element = copied_element(node, self.c.stage.op.operands[1 - side if self.swapped else side], self._buffer)
+        widens = is_narrow(element) and not self.takes_narrow and moved(node) is None
+        return self.sums if element is None or widens else element
 
     def _widens(self) -> bool:
         """Whether a right operand of 16 bits is widened as it is put into panels, so that not each block of rows does: that takes
@@ -120,9 +112,6 @@ class Packing(Roles):
     def _uses(self) -> float:
         """How many blocks of rows a panel is read for."""
         return prod(self.value.shape) / (self.mr * self._columns_of_right)
-
-    def _is_narrow(self, element: ElementType) -> bool:
-        return element.name in ("bf16", "f16")
 
     def _or_zero(self, node: Node, k: Expr) -> Node:
         """The node where k is inside of the depth, else zero."""
@@ -142,7 +131,7 @@ class Packing(Roles):
             across = self._takes_rows_across and place.steps[self.m.variable] == 1
             fits = (step == 1 or across) and (self.kernel.takes_levels or not levels) and self.depth == self.filled
             return place if fits else None
-        if place is None or self._is_narrow(place.buffer.element):
+        if place is None or is_narrow(place.buffer.element):
             return None
         buffer = place.buffer
         row, item = place.steps[self.m.variable], buffer.element.itemsize_bytes
@@ -157,7 +146,7 @@ class Packing(Roles):
     def _left_packed(self) -> tuple[Place, tuple[Nest, ...]]:
         c, m, in_groups = self.c, self.m.extent, self.kernel.together > 1
         element = self._kept_element(self.left, 0)
-        element = self.sums if self._is_narrow(element) and not self.takes_narrow else element
+        element = self.sums if is_narrow(element) and not self.takes_narrow else element
         lanes = c.machine.lanes(element.itemsize_bytes)
         self.packs_left = self.blocks > 1  # then `left` holds one block
         row: Along = as_expr(self.m.variable), m
@@ -239,9 +228,10 @@ class Packing(Roles):
         count = prod(shape[k] for k in rows)
         if block_bytes * self.n.extent > MOST_PACKED * c.machine.l2_bytes:
             return False
-        if _computes(self.right):
+        read = loads([self.right])
+        if read and moved(self.right) is None:
             return True
-        is_given = all(x.value.op is None or x.value in c.names.kept for x in loads([self.right]))
+        is_given = all(x.value.op is None or x.value in c.names.kept for x in read)
         return block_bytes * count <= c.machine.l2_bytes and (not is_given or count >= LEAST_ROWS)
 
     @property

@@ -14,7 +14,7 @@ from math import gcd, inf, prod
 
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Var, as_expr, minimum, simplify, substitute
-from tiling.contract.operands import Apart, Place, window_tile
+from tiling.contract.operands import Apart, Place, is_narrow, window_tile
 from tiling.contract.packing import FEW_BLOCKS, MUCH, Packing
 from tiling.contract.roles import DIRECT_ROW_BYTES, LoweredContraction, goes_on
 from tiling.contract.table import Problem
@@ -282,7 +282,7 @@ class Contraction(Packing):
         if not all(x.is_whole and x.variable in c.ranges for x in local) or not loads([node]):
             return None
         element = self._kept_element(node, 0 if role == "left" else 1)
-        stored = element_type("f32") if self._is_narrow(element) and not self.takes_narrow else element
+        stored = element_type("f32") if is_narrow(element) and not self.takes_narrow else element
         lanes = c.machine.lanes(stored.itemsize_bytes)
         place = window_tile(
             self.scratch(role), f"{role}_{self.tag}", stored, node, local, c.buffers, c.ranges, lanes,

@@ -17,7 +17,7 @@ from math import gcd, lcm, prod
 from hlo.access import Condition
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Mod, Var, as_expr, interval, simplify
-from tiling.contract.operands import in_place
+from tiling.contract.operands import in_place, is_narrow
 from tiling.contract.roles import ContractionContext, fills_better, share_of_lanes, whole_extent
 from tiling.loops.affine import address, linear
 from tiling.loops.domains.conditions import is_hole, settled, within
@@ -143,7 +143,7 @@ def _with_one_tile(c: ContractionContext, parts: Sequence[ContractionContext | N
         low, high = min(s.lower for s in spans), max(s.upper for s in spans)
         lows.append(simplify(starts.pop() + low, c.ranges))
         sizes.append(high - low + 1)
-    element = element_type("f32") if source.element.name in ("bf16", "f16") else source.element
+    element = element_type("f32") if is_narrow(source.element) else source.element
     tag = c.names.stage(c.stage)
     around = [counted(f"w{k}_{tag}", n, c.ranges) for k, n in enumerate(sizes)]
     index = [simplify(start + x.variable, c.ranges) for start, x in zip(lows, around, strict=True)]

@@ -13,6 +13,7 @@ from hlo.types import ElementType, element_type
 from indexing.expr import Expr, Var
 from tiling.contract.lanes import lower_lanes
 from tiling.contract.micro_kernels import lower_contraction
+from tiling.contract.operands import is_narrow
 from tiling.contract.residues import alike, holes_in, residues_of
 from tiling.contract.roles import ContractionContext, LoweredContraction
 from tiling.elements.build import ElementBuilder
@@ -340,9 +341,6 @@ class Lowering(Placing):
             nest = unroll_choices(nest, self._buffer_of, self.ranges)
         return [self._masked(plan, nest)]
 
-    def _is_narrow(self, v: Value) -> bool:
-        return isinstance(v.tensor.element, ElementType) and v.tensor.element.name in ("bf16", "f16")
-
     def _contracted(self, plan: Member, c: ContractionContext) -> list[Step]:
         """A sum of products over the micro-kernel, or lane by lane; nothing where plain loops do as well."""
         made = lower_contraction(c) or self._by_lanes(plan, c)
@@ -367,7 +365,7 @@ class Lowering(Placing):
     def _sums(self, plan: Member, c: ContractionContext) -> tuple[Buffer, list[Step]]:
         """Where a sum of products grows, and what puts it into its place: those of 16 bits are kept in f32 and rounded once."""
         (v,), target = plan.stage.values, self.buffers[plan.stage.values[0]]
-        if not self._is_narrow(v):
+        if not is_narrow(v.tensor.element):
             return target, []
         shape = tuple(s.size for s in plan.box or ())
         name, origin = self.names.scratch(v, "sums" + c.suffix), tuple(s.lower for s in plan.box or ())

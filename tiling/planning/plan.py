@@ -28,7 +28,7 @@ from tiling.program.in_place_updates import UPDATES, is_update, mark_updates
 from tiling.program.inputs import factors_side_by_side, is_control, normed_kernels
 from tiling.program.run_in_strips import is_strip_loop
 
-__all__ = ["Supports", "all_ops", "plan"]
+__all__ = ["Supports", "all_ops", "plan", "plan_flattened"]
 
 
 def all_ops(op: Op) -> Declined | None:
@@ -66,17 +66,26 @@ def plan(
     [2]
     """
     check_settings()
+    with few_collections():
+        program = flatten(as_module(module), entry, supports)
+        return plan_flattened(program, module, entry, machine, supports, pins, budget_seconds, cost_model, donate)
+
+
+def plan_flattened(
+    program: Program, module: Module, entry: str = "main", machine: Machine | None = None, supports: Supports = all_ops,
+    pins: Sequence[Pin] = (), budget_seconds: float | None = None, cost_model: CostModel | None = None, donate: bool = False,
+) -> Plan:  # fmt: skip
+    """`plan` of a function that was flattened before, with what `supports`: who asks for both does so once."""
+    check_settings()
     runs("inline")
     runs("group")
     machine = with_model(machine or Machine.detect(), cost_model)
-    with few_collections():
-        program = flatten(as_module(module), entry, supports)
-        ops = len(program.ops) + sum(len(list(walk(b))) for op in program.ops for b in op.regions)
-        deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-        with few_collections(ops):
-            given = given_away(program, module.functions[entry]) if donate else {}
-            made = _plan_program(program, given, _Around(machine, module, supports, deadline), tuple(pins))
-            return replace(made, supports=supports, donate=donate)
+    ops = len(program.ops) + sum(len(list(walk(b))) for op in program.ops for b in op.regions)
+    deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+    with few_collections(ops):
+        given = given_away(program, module.functions[entry]) if donate else {}
+        made = _plan_program(program, given, _Around(machine, module, supports, deadline), tuple(pins))
+        return replace(made, supports=supports, donate=donate)
 
 
 @dataclass(frozen=True, eq=False)
