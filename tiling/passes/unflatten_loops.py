@@ -16,7 +16,7 @@ from tiling.loops.element_ir import Load, Renamer, all_nodes, moves_runtimes, ow
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.variables import counted
 
-__all__ = ["unflatten_loops"]
+__all__ = ["LEAST_ROW", "unflatten_loops"]
 
 LEAST_ROW = 16  # elements: a vector's
 MOST_LEVELS = 3  # of rows of rows
