@@ -50,7 +50,7 @@ _log = logging.getLogger("tilewright.codegen")
 
 # What compiling takes, seconds, roughly: it only decides whether a helper's start pays.
 _KERNEL_SECONDS, _LINE_SECONDS, _BLOCK_SECONDS = 0.008, 0.0005, 0.02
-_START_SECONDS = 0.6
+_START_SECONDS = 0.3
 _LITTLE_SECONDS = 0.3  # of work that one process does alone: another one has to load what compiles first
 _MOST_HELPERS = 7
 IDLE_SECONDS = 30  # what a helper waits for its first kernel

@@ -28,7 +28,7 @@ from tiling.program.flatten import Program, flatten, region_key
 __all__ = ["changes", "planner_digest", "remember", "remembered_plan"]
 
 MANY_KINDS = 80  # of ops, whose kernels take as long to compile as a process takes to start, which loads what this one has loaded
-MANY_MORE_KINDS = 300  # the same beside a process that has what compiles: what the other one loads is work that this one has done
+MANY_MORE_KINDS = 120  # the same beside a process that has what compiles: what the other one loads is work that this one has done
 
 
 def remembered_plan(
