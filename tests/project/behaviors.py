@@ -138,10 +138,11 @@ BEHAVIORS = (
             "tiling/turn.py",
         ),
         (
-            "tiling/loops/staging.py", "tiling/contract/operands.py: window_tile", "tiling/contract/panels.py: Contraction._tile",
+            "tiling/loops/staging.py", "tiling/contract/operands.py: window_tile, moved, copied_element",
+            "tiling/contract/panels.py: Contraction._tile",
             "tiling/contract/residues.py: _with_one_tile, _with_one_copy, _padded_read, _reading",
             "tiling/contract/packing.py: -Packing._is_packed_once, -Packing.takes_narrow, -Packing._is_kept_narrow,"
-            " -Packing._runs_along_depth, -Packing._while_flag, -Packing._is_narrow, -Packing._left_in_place, -Packing._is_lean",
+            " -Packing._runs_along_depth, -Packing._while_flag, -Packing._left_in_place, -Packing._is_lean",
             "tiling/passes/turn_tiles.py",
         ),
         # No micro-kernel read 16 bits as they are, and nothing asked which way a factor runs but what turned it.
@@ -174,8 +175,8 @@ BEHAVIORS = (
             " -_block_of_bytes",
             "tiling/contract/micro_kernels.py: -_why", "tiling/contract/roles.py", "tiling/loops/micro_kernels.py",
             # In this group then, too; the file is one of copies.
-            "tiling/contract/packing.py: Packing._while_flag, Packing._is_narrow, Packing._left_in_place",
-            "tiling/contract/operands.py: -window_tile",
+            "tiling/contract/packing.py: Packing._while_flag, Packing._left_in_place",
+            "tiling/contract/operands.py: -window_tile, -moved, -copied_element",
         ),
         (
             "tiling/contract/panels.py: Contraction._for_few_rows, Contraction._packs_weights, Contraction._asks_ahead,"

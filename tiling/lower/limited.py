@@ -24,6 +24,7 @@ from hlo.module import Value
 from hlo.registry import SumOfProducts
 from indexing.expr import Const, Expr, Interval, Var, as_expr, minimum, simplify
 from tiling.contract.micro_kernels import lower_contraction
+from tiling.contract.operands import is_narrow
 from tiling.contract.roles import ContractionContext
 from tiling.loops.carry import Carry, going_on
 from tiling.loops.domains.box import Box, Span
@@ -271,7 +272,7 @@ class LimitedLowering(Lowering):
     def _product(self, g: _Groups) -> list[Step]:
         """The loop over the groups, and before it what sums begin with: in each group, where a group has sums of its own."""
         p, in_sum = g.member, g.product.groups.is_reduction
-        if self._is_narrow(p.value):
+        if is_narrow(p.value.tensor.element):
             raise LookupError("a sum of 16 bits is rounded once, of factors that are widened first")
         begun = Carry(p.value, self.buffers[p.value], p.index, constant(0.0, p.value)).begun(p.loops)
         inside = [*g.steps, *([] if in_sum else [begun]), *self._summed(g)]
