@@ -146,6 +146,8 @@ def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert workers.helpers_for(few) == 0, "another process's start takes as long"
     assert workers.helpers_for(jobs[:1]) == 0
     assert workers.helpers_for([]) == 0
+    monkeypatch.setattr(workers.Job, "seconds", 0.25)
+    assert [workers.helpers_for(jobs[:n]) for n in (2, 3, 5)] == [0, 1, 2], "one for two starts' time of work"
     monkeypatch.setattr(workers.sys, "executable", "/opt/painter/painter")
     assert workers.helpers_for(jobs) == 0
 
