@@ -13,7 +13,7 @@ __all__ = ["address", "divisions", "expressions_below", "expressions_of", "linea
            "rows_of_results", "run_and_jump", "step_along", "steps_along", "when"]  # fmt: skip
 
 LONG_RUN_BYTES = 1 << 17
-_STEPS: Memo[tuple[object, ...], tuple[int | None, ...]] = Memo(1 << 16)
+_STEPS: Memo[tuple[tuple[Expr, ...], tuple[int, ...], tuple[Var, ...], int | None], tuple[int | None, ...]] = Memo(1 << 16)
 
 _ADDRESSES: Memo[tuple[object, ...], Expr] = Memo(1 << 16)
 _Parts = tuple[Expr, tuple[int, ...]]
@@ -51,56 +51,39 @@ def expressions_of(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapp
     return [*(address(b, index, ranges) for b, index in written), *expressions_below(nest.roots, buffer_of, ranges)]
 
 
-def step_along(
-    index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None, row: int | None = None
-) -> int | None:
+def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None) -> int | None:
     """address(variable + 1) - address(variable) in elements, where address = sum of index_k * stride_k.
 
-    None where that differs from place to place. Divisions by `flat` or more count as constant: they seldom change. What is left
-    by divisions by `row` or more counts as what is divided: a loop over rows of so many elements is two (`unflatten_loops`).
+    None where that differs from place to place. Divisions by `flat` or more count as constant: they seldom change.
 
     >>> i, j = Var("i"), Var("j")
     >>> step_along((i * 2 + j, i), (10, 1), i), step_along((i // 8, i), (10, 1), i), step_along((i // 8, i), (10, 1), i, 8)
     (21, None, 1)
-    >>> step_along((i // 32, i % 32), (100, 1), i, 8), step_along((i // 32, i % 32), (100, 1), i, 8, 16)
-    (None, 1)
     """
     step = 0
     for e, s in zip(index, strides, strict=True):
         for atom, k in e.terms:
             if atom is variable:
                 step += k * s
+            elif flat is not None and isinstance(atom, FloorDiv) and isinstance(atom.divisor, int) and atom.divisor >= flat:
+                continue
             elif variable in atom.variables:
-                found = None if flat is None else _mostly(atom, variable, flat, row)
-                if found is None:
-                    return None
-                step += found * k * s
+                return None
     return step
 
 
-def _mostly(atom: Expr, variable: Var, flat: int, row: int | None) -> int | None:
-    """By how much a quotient or a rest grows with a variable, but once in `flat` steps, or a row, or more."""
-    if not isinstance(atom, (FloorDiv, Mod)) or not isinstance(atom.divisor, int):
-        return None
-    if isinstance(atom, FloorDiv):
-        return 0 if atom.divisor >= flat else None
-    step = None if row is None else step_along((atom.numerator,), (1,), variable, flat, row)
-    return step if step is not None and row is not None and atom.divisor >= row * abs(step) else None
-
-
 def steps_along(
-    index: tuple[Expr, ...], strides: tuple[int, ...], variables: tuple[Var, ...], flat: int | None = None,
-    row: int | None = None,
-) -> tuple[int | None, ...]:  # fmt: skip
+    index: tuple[Expr, ...], strides: tuple[int, ...], variables: tuple[Var, ...], flat: int | None = None
+) -> tuple[int | None, ...]:
     """`step_along` each of some variables, remembered for the process.
 
     >>> i, j = Var("i"), Var("j")
     >>> steps_along((i * 2 + j, i), (10, 1), (i, j))
     (21, 10)
     """
-    key = (index, strides, variables, flat, row)
+    key = (index, strides, variables, flat)
     known = _STEPS.get(key)
-    return known if known is not None else _STEPS.keep(key, tuple([step_along(index, strides, v, flat, row) for v in variables]))
+    return known if known is not None else _STEPS.keep(key, tuple([step_along(index, strides, v, flat) for v in variables]))
 
 
 def divisions(e: Expr) -> list[FloorDiv | Mod]:

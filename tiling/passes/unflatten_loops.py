@@ -8,15 +8,15 @@ The opposite of `collapse_loops`, which makes one loop of both again where nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from indexing.expr import Expr, Interval, Var
+from indexing.expr import Expr, FloorDiv, Interval, Mod, Var
 from tiling.loops.affine import divisions, expressions_of, linear
 from tiling.loops.element_ir import Load, Renamer, all_nodes, moves_runtimes, own_expressions
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.variables import counted
 
-__all__ = ["LEAST_ROW", "unflatten_loops"]
+__all__ = ["step_in_row", "unflatten_loops"]
 
 LEAST_ROW = 16  # elements: a vector's
 MOST_LEVELS = 3  # of rows of rows
@@ -32,6 +32,38 @@ def unflatten_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dic
             break
         nest = made
     return nest
+
+
+def step_in_row(index: Sequence[Expr], strides: Sequence[int], variable: Var, extent: int, flat: int) -> int | None:
+    """The step of an access in elements, inside of a row of the loop over `extent` elements that becomes two here.
+
+    None where the loop is none over whole rows. Divisions by `flat` or more seldom change, as for `affine.step_along`.
+
+    >>> i = Var("i")
+    >>> [step_in_row((i // 32, i % 32), (100, 1), i, extent, 8) for extent in (128, 48)]
+    [1, None]
+    """
+    step = 0
+    for e, stride in zip(index, strides, strict=True):
+        for atom, k in e.terms:
+            found = _grows(atom, variable, extent, flat)
+            if found is None:
+                return None
+            step += found * k * stride
+    return step
+
+
+def _grows(atom: Expr, variable: Var, extent: int, flat: int) -> int | None:
+    """By how much a variable, a quotient or a rest grows inside of a row."""
+    if atom is variable or variable not in atom.variables:
+        return int(atom is variable)
+    if not isinstance(atom, (FloorDiv, Mod)) or not isinstance(atom.divisor, int):
+        return None
+    if isinstance(atom, FloorDiv):
+        return 0 if atom.divisor >= flat else None
+    step = step_in_row((atom.numerator,), (1,), variable, extent, flat)
+    is_row = step == 1 and atom.divisor >= LEAST_ROW and extent % atom.divisor == 0
+    return step if is_row or step == 0 else None
 
 
 def _unflattened(

@@ -65,7 +65,6 @@ def plan(
     >>> [len(f.ops) for f in p.fusions]
     [2]
     """
-    check_settings()
     with few_collections():
         program = flatten(as_module(module), entry, supports)
         return plan_flattened(program, module, entry, machine, supports, pins, budget_seconds, cost_model, donate)

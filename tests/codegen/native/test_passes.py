@@ -59,6 +59,7 @@ def test_loops_of_many_places_are_emitted_without_strength_reduction(places):
     assert kernel == (without if places >= passes.MANY_PLACES else reduced)
 
 
+@pytest.mark.machine("avx2")
 @pytest.mark.parametrize("columns", [3, 7, 13, SHORT_ROW])
 def test_short_rows_are_stored_without_masks_where_these_are_slow(columns):
     """AVX2's masked stores: a row of three that was scaled took 3.5 times as long as without them on AMD Zen 3."""

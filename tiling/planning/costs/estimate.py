@@ -44,7 +44,7 @@ from tiling.loops.ir import (
 from tiling.loops.limits import evenly
 from tiling.machine import Machine
 from tiling.passes.order_loops import order_loops
-from tiling.passes.unflatten_loops import LEAST_ROW
+from tiling.passes.unflatten_loops import step_in_row
 from tiling.passes.unrolling.write_out_sums import MOST_SIDE_BY_SIDE
 from tiling.planning.costs.averages import Averages
 from tiling.planning.costs.borders import Borders
@@ -298,14 +298,15 @@ class _Phase:
         lanes = m.lanes(max(itemsize, 4))
         strided = 0.0
         traffic = 0.0
-        # What members of a fusion move in rows is moved row by row (`tiling.passes.unflatten_loops`); copies are loops over rows.
-        row = LEAST_ROW if work.stores and not work.folds and all(s.value is not None for s in work.stores) else None
         for a in work.loads:
             load = a.load
             buffer = load.buffer or self.first_of.get(load.value)
             if buffer is None:
                 continue
-            steps = self._steps(buffer, load.index, a.variables, row)
+            steps = self._steps(buffer, load.index, a.variables)
+            if inner is not None and steps[inner] < 0 and work.is_unflattened:
+                in_row = step_in_row(load.index, buffer.strides, a.variables[inner], extents[inner], RUN_ELEMS)
+                steps[inner] = steps[inner] if in_row is None else in_row
             each = 0.0 if inner is None else self._stride_seconds(buffer, steps[inner])
             evicted = each and self._is_evicted(buffer, load.index, a.variables, extents, order)
             strided += times(a.depends) * (SAME_SET_SECONDS if evicted else each)
@@ -344,10 +345,10 @@ class _Phase:
             seconds += iterations * IN_ORDER_CYCLES / m.hertz
         return seconds + rows * LOOP_ITERATION_SECONDS + NEST_SECONDS, traffic
 
-    def _steps(self, buffer: Buffer, index: tuple[Expr, ...], variables: tuple[Var, ...], row: int | None = None) -> list[int]:
+    def _steps(self, buffer: Buffer, index: tuple[Expr, ...], variables: tuple[Var, ...]) -> list[int]:
         """The step in elements from one iteration of each loop to the next; -1 where it is not constant."""
         # By division: the same for so many elements that the vectors are put together from few loads.
-        return [-1 if x is None else x for x in steps_along(index, buffer.strides, variables, RUN_ELEMS, row)]
+        return [-1 if x is None else x for x in steps_along(index, buffer.strides, variables, RUN_ELEMS)]
 
     def _stride_seconds(self, buffer: Buffer, stride: int) -> float:
         """Seconds for one access of a loop that steps by `stride` elements: each in a line, a page or even a set of its own."""

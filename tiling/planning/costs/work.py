@@ -110,6 +110,12 @@ class Work:
         return tuple(x.variable for x in self.loops)
 
     @cached_property
+    def is_unflattened(self) -> bool:
+        """Whether loops over whole rows become two (`tiling.passes.unflatten_loops`): those of members that fold nothing. Copies
+        for products have loops over rows as it is."""
+        return bool(self.stores) and not self.folds and all(s.value is not None for s in self.stores)
+
+    @cached_property
     def iterations(self) -> int:
         found = 1
         for x in self.loops:
