@@ -26,7 +26,13 @@ from tiling.loops.names import Names
 from tiling.loops.spec import faults
 from tiling.passes.collapse_loops import collapse_loops
 from tiling.passes.each_nest import Around, each_nest
-from tiling.passes.group_rows import group_rows, results_together, scan_rows_together, windows_together
+from tiling.passes.group_rows import (
+    group_rows,
+    long_rows_together,
+    results_together,
+    scan_rows_together,
+    windows_together,
+)
 from tiling.passes.hoist_to_tables import hoist_to_tables
 from tiling.passes.lane_folds import lane_folds
 from tiling.passes.merge_nests import merged
@@ -273,6 +279,10 @@ PIPELINE = (
     Pass(
         "read_rows_again", LOOPS, LOOPS, _nests(lambda n, a: [read_rows_again(n, a.ranges, a.buffer_of, a.phase)]), True,
         "a maximum of a long row takes two instructions an element, and most rows no second look",
+    ),
+    Pass(
+        "long_rows_together", LOOPS, LOOPS, _rows_apart(lambda n, a: long_rows_together(n, a.buffer_of, a.ranges)), True,
+        "four rows of whole pages are read at a time; after their second look is decided, which each has for itself",
     ),
     Pass(
         "prefetch_rows", LOOPS, LOOPS, _prefetched, True,

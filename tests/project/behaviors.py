@@ -114,16 +114,16 @@ BEHAVIORS = (
             "tiling/lower/siblings.py: _parts, _monoid, _fold, _factored, start_steps, carried_fold, last_steps, _piece",
             "tiling/loops/carry.py: -taken_on",
             "tiling/passes/group_rows.py: -scan_rows_together, -_is_brief, -_lines_in_a_set, -results_together, "
-            "-_is_short_of_vectors, -windows_together, -_shares_kernel",
+            "-_is_short_of_vectors, -long_rows_together, -_lies_in_long_rows, -windows_together, -_shares_kernel",
             "codegen/source/rows.py", "codegen/source/scan.py",
         ),
         (
             "tiling/passes/group_rows.py: scan_rows_together, _is_brief, _lines_in_a_set, results_together, "
-            "_is_short_of_vectors, windows_together, _shares_kernel",
+            "_is_short_of_vectors, long_rows_together, _lies_in_long_rows, windows_together, _shares_kernel",
             "tiling/passes/lane_folds.py: _rows_in_lanes", "tiling/loops/carry.py: taken_on",
         ),
-        "scans of several rows at a time; rows by what they take of a cache; few results in registers; windows of channels side "
-        "by side; lanes of several short rows; what a block takes on, for proofs",
+        "scans of several rows at a time; rows by what they take of a cache; few results in registers; four long rows of memory; "
+        "windows of channels side by side; lanes of several short rows; what a block takes on, for proofs",
     ),
     Behavior(
         "copies into another layout",

@@ -59,7 +59,7 @@ def _rows_fault(nest: Nest, k: int, ranges: Mapping[Var, Interval]) -> str | Non
         return "expected sums of several products" if any(f.products < 2 or f.looks_twice for f in nest.folds) else None
     if (rows.kind, along.kind) == _BESIDE:
         one_by_one = all(x.kind is LoopKind.PARALLEL for x in nest.loops[:-1])
-        if not one_by_one or any(f.products != 1 or f.looks_twice for f in nest.folds):
+        if not one_by_one or any(f.products != 1 for f in nest.folds):
             return "expected results in registers, of folds of one element at a time"
         return None
     if any(f.products != 1 or f.looks_twice or len(f.nodes) != 1 or len(f.values) != 1 for f in nest.folds):
@@ -75,7 +75,8 @@ def looking_fault(nest: Nest, f: FoldStep) -> str | None:
     first = kinds.index(LoopKind.REDUCTION) if LoopKind.REDUCTION in kinds else len(kinds)
     if first == len(kinds) or set(kinds[first:]) != {LoopKind.REDUCTION}:
         return "expected a row whose loops are the innermost ones"
-    if len(nest.folds) != 1 or nest.stores or nest.segments or nest.skip is not None or any(x.together > 1 for x in nest.loops):
+    across = any(x.together > 1 for x in nest.loops[first:])
+    if len(nest.folds) != 1 or nest.stores or nest.segments or nest.skip is not None or across:
         return "expected one fold, and nothing beside it"
     (node,) = f.nodes if len(f.nodes) == 1 else (None,)
     if not isinstance(node, Load) or has_runtimes([node]) or f.products != 1:

@@ -15,6 +15,12 @@ with as much work as several rows take: the maximum of f16 and bf16 is found by 
 Fewer results than a vector has elements, and no half of one, are read and written one by one at each step, and the step waits
 for what the last one wrote. In registers the fold of each keeps its order.
 
+    for i: for r: out[i] = f(out[i], x[i, r])   ->   for i in steps of 4: for r: the results of i, ... i + 3, each in a register
+
+Rows of whole pages that come from memory are read four at a time: what is fetched ahead of a loop stops where a page ends, and
+four rows wait for their next pages together. In the caches nothing is gained, and little where an element is less than 4 bytes.
+Each fold keeps its order, but for what vectors change anyway.
+
     for i: for c: out[i, c] = x[i, c] w[0, c] + x[i + 1, c] w[1, c]   ->   the same for i, i + 1, ... i + 3 in one step
 
 Sums that are written out, of windows that follow one another, go side by side as well: they share the kernel's elements and most
@@ -23,7 +29,7 @@ of the window's, so that a step has few loads for each product. Each sum keeps i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 
@@ -34,11 +40,11 @@ from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import step_along
 from tiling.loops.carry import going_on
 from tiling.loops.domains.split_domain import split_whole_groups
-from tiling.loops.element_ir import Apply, Choose, Load, all_nodes, has_runtimes, loads
+from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest
 from tiling.loops.marks import rows_faults
 
-__all__ = ["group_rows", "results_together", "scan_rows_together", "windows_together"]
+__all__ = ["group_rows", "long_rows_together", "results_together", "scan_rows_together", "windows_together"]
 
 ROWS = 4
 BOUNDED_ROWS = 8
@@ -53,7 +59,10 @@ WAYS_FILLED = 8  # lines of a set that a scan may fill
 BRIEF = frozenset({"add", "multiply"})  # what takes a cycle or few on floats, too; everything else of `CHEAP` does so on integers
 MOST_ROW_BYTES = 2048  # half a page
 MOST_LONG_STEP_ROW_BYTES = 1 << 15  # bf16 is widened at every step, a maximum by bounds ended: that takes longer than memory
-MOST_COMPUTED = 4  # functions of an element: where there is more to compute memory is not what is waited for
+LEAST_LONG_BYTES = 1 << 25  # of all rows: as much as many shared caches hold
+LEAST_LONG_ITEM_BYTES = 4
+MOST_LONG_FOLDS = 2  # of a nest: running results of four rows are in registers
+MOST_COMPUTED = 4  # functions of an element
 WINDOWS = (8, 7, 6, 5, 4, 3, 2)
 MOST_PRODUCTS = 200  # of all windows in a step: machine code grows with them
 LEAST_PRODUCTS = 5  # of a window
@@ -88,12 +97,17 @@ def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mappi
     is_bounded = all(map(_is_bounded, nest.folds))
     if not all(_lies_in_short_rows(x, rows, along, buffer_of(x), is_bounded) for x in loads(nodes)):
         return False
-    inside = list(all_nodes(nodes))
-    computed = [n.function for n in inside if isinstance(n, Apply)]
-    if any(isinstance(n, Choose) for n in inside) or len(computed) > MOST_COMPUTED or not CHEAP.issuperset(computed):
+    if not _is_little_work(nodes):
         return False
     folds = all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds)
     return folds and all(bool(monoid_of(f, (rows,), ranges, {})) for f in nest.folds)
+
+
+def _is_little_work(nodes: Sequence[Node]) -> bool:
+    """Whether an element takes few instructions: where there is more to compute memory is not what is waited for."""
+    inside = list(all_nodes(nodes))
+    computed = [n.function for n in inside if isinstance(n, Apply)]
+    return not any(isinstance(n, Choose) for n in inside) and len(computed) <= MOST_COMPUTED and CHEAP.issuperset(computed)
 
 
 def _is_bounded(fold: FoldStep) -> bool:
@@ -146,6 +160,37 @@ def _is_short_of_vectors(nest: Nest, along: Loop) -> bool:
         return False
     size = along.extent * min(b.element.itemsize_bytes for f in nest.folds for b in f.buffers)
     return size < VECTOR_BYTES and size % NARROW_VECTOR_BYTES != 0
+
+
+def long_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Nest]:
+    """The nest with four of the long rows that it folds side by side, and one over the rest of them."""
+    if len(nest.loops) < 2 or nest.order_is_fixed or not 1 <= len(nest.folds) <= MOST_LONG_FOLDS:
+        return [nest]
+    *around, rows, along = nest.loops
+    if rows.kind is not LoopKind.PARALLEL or along.kind is not LoopKind.REDUCTION or rows.lower is not Const(0) or rows.extent < ROWS:
+        return [nest]
+    if not all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds):
+        return [nest]
+    nodes = [n for f in nest.folds for n in f.nodes]
+    if not _is_little_work(nodes) or not all(_lies_in_long_rows(x, rows, along, buffer_of(x)) for x in loads(nodes)):
+        return [nest]
+    groups, rest = split_whole_groups(rows, ROWS, ranges)
+    if groups is None:
+        return [nest]
+    parts = [replace(nest, loops=(*around, replace(groups.loops[0], together=ROWS), along))]
+    if rest is not None:
+        parts.append(replace(nest, loops=(*around, *rest.loops, along)))
+    return [nest] if any(rows_faults(parts[0], ranges)) else parts
+
+
+def _lies_in_long_rows(load: Load, rows: Loop, along: Loop, buffer: Buffer) -> bool:
+    """Whether a load walks through rows of whole pages in memory."""
+    item = buffer.element.itemsize_bytes
+    if item < LEAST_LONG_ITEM_BYTES or along.extent * item < PAGE_BYTES or buffer.size_bytes < LEAST_LONG_BYTES:
+        return False
+    between = step_along(load.index, buffer.strides, rows.variable)
+    is_row = step_along(load.index, buffer.strides, along.variable) == 1
+    return is_row and between is not None and between >= along.extent
 
 
 def windows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> list[Nest]:

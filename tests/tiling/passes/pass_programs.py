@@ -129,6 +129,11 @@ MIDDLE = """
   %0 = stablehlo.reduce(%x init: %z) applies stablehlo.maximum across dimensions = [1]
     : (tensor<640x24x5xf32>, tensor<f32>) -> tensor<640x5xf32>
   return %0 : tensor<640x5xf32>"""
+LONG_ROWS = """
+  %z = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %z) applies stablehlo.maximum across dimensions = [1]
+    : (tensor<8192x1024xf32>, tensor<f32>) -> tensor<8192xf32>
+  return %0 : tensor<8192xf32>"""
 LOOKED_UP = """
   %0 = "stablehlo.gather"(%x, %i) {dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
     start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 128>}
@@ -302,6 +307,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "scan_rows_together": file("cumulative_sum"),
     "windows_together": file("depthwise_separable"),
     "read_rows_again": file("softmax"),
+    "long_rows_together": text("%x: tensor<8192x1024xf32>", "tensor<8192xf32>", LONG_ROWS),
     "prefetch_rows": text("%x: tensor<20000x128xf32>, %i: tensor<512x1xi32>", "tensor<512x128xf32>", LOOKED_UP),
     "cut_at_masks": masked,
     "split_innermost": text("%x: tensor<64xf32>", "tensor<69xf32>", EDGES),

@@ -1,4 +1,4 @@
-"""Results that are fewer than fill a vector are folded in registers: each fold keeps its order."""
+"""Results that are fewer than fill a vector, and four long rows, are folded side by side in registers: each fold keeps its order."""
 
 from __future__ import annotations
 
@@ -115,3 +115,71 @@ def test_another_number_of_results_is_refuted_or_has_the_same_results() -> None:
     assert changed
     judge = Judge(schedule)
     assert {judged("results", judge, m).verdict for m in changed} <= {"refuted", "equal"}
+
+
+# ---------------------------------------------------------------- long rows, which come from memory
+
+LONG = """func.func @main(%x: tensor<{rows}x{n}x{e}>) -> tensor<{rows}x{e}> {{
+  %z = stablehlo.constant dense<{start}> : tensor<{e}>
+  %y = stablehlo.reduce(%x init: %z) applies stablehlo.{name} across dimensions = [1]
+    : (tensor<{rows}x{n}x{e}>, tensor<{e}>) -> tensor<{rows}x{e}>
+  return %y : tensor<{rows}x{e}> }}"""
+
+
+def long_fold(name: str, rows: int, n: int, element: str = "f32") -> hlo.Module:
+    start = STARTS.get(name, LOW.get(element, "0"))
+    return hlo.parse(LONG.format(rows=rows, n=n, e=element, name=name, start=start))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "n", "element", "expected"),
+    [
+        ("maximum", 8192, 1024, "f32", [4]), ("add", 4096, 1024, "f64", [4]), ("add", 8195, 1100, "f32", [4]),
+        ("maximum", 8192, 1000, "f32", []),  # less than a page
+        ("maximum", 4096, 1024, "f32", []),  # half of it stays in the shared cache
+        ("maximum", 16384, 2048, "i16", []),  # two bytes an element
+    ],
+)  # fmt: skip
+def test_long_rows_of_memory_go_four_at_a_time(name: str, rows: int, n: int, element: str, expected: list[int]) -> None:
+    assert in_registers(loops_of(long_fold(name, rows, n, element))) == expected
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "add"])
+def test_long_rows_are_right(name: str) -> None:
+    module = long_fold(name, 8195, 1100)  # three rows are left over
+    x = np.random.default_rng(1).standard_normal((8195, 1100)).astype(np.float32)
+    x[2, 3], x[5, 9], x[8194, 0], x[10] = np.nan, np.inf, -np.inf, -np.abs(x[10])
+    x[7] = -np.abs(x[7])
+    x[7, 4], x[12, :], x[12, 1] = -np.nan, -0.0, 0.0
+    exe = codegen.compile(module, threads=2)
+    (got,), (expected,) = exe(x), evaluate(module, x)
+    np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
+    with without("long_rows_together"):
+        (plain,) = codegen.compile(module, threads=2)(x)
+    if name != "add":
+        np.testing.assert_array_equal(got, plain)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(plain))
+
+
+def test_sums_of_elements_and_of_their_squares_share_four_rows() -> None:
+    module = hlo.parse(
+        """func.func @main(%x: tensor<8192x1024xf32>) -> (tensor<8192xf32>, tensor<8192xf32>) {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %s = stablehlo.multiply %x, %x : tensor<8192x1024xf32>
+  %a = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [1]
+    : (tensor<8192x1024xf32>, tensor<f32>) -> tensor<8192xf32>
+  %b = stablehlo.reduce(%s init: %z) applies stablehlo.add across dimensions = [1]
+    : (tensor<8192x1024xf32>, tensor<f32>) -> tensor<8192xf32>
+  return %a, %b : tensor<8192xf32>, tensor<8192xf32> }"""
+    )
+    assert in_registers(loops_of(module)) == [4]
+    x = np.random.default_rng(2).standard_normal((8192, 1024)).astype(np.float32)
+    for got, expected in zip(codegen.compile(module, threads=2)(x), (x.sum(1), (x * x).sum(1)), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_long_rows_are_proved() -> None:
+    for module in (long_fold("maximum", 8192, 1024), long_fold("add", 8195, 1100), long_fold("minimum", 8195, 1100)):
+        (fusion,) = tiling.plan(module, machine=tiling.Machine(cores=1)).fusions
+        proof = prove(fusion)
+        assert proof.holds, str(proof)
