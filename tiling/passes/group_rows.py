@@ -167,7 +167,7 @@ def long_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: 
     if len(nest.loops) < 2 or nest.order_is_fixed or not 1 <= len(nest.folds) <= MOST_LONG_FOLDS:
         return [nest]
     *around, rows, along = nest.loops
-    if rows.kind is not LoopKind.PARALLEL or along.kind is not LoopKind.REDUCTION or rows.lower is not Const(0) or rows.extent < ROWS:
+    if (rows.kind, along.kind) != (LoopKind.PARALLEL, LoopKind.REDUCTION) or rows.lower is not Const(0) or rows.extent < ROWS:
         return [nest]
     if not all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds):
         return [nest]

@@ -1,4 +1,4 @@
-"""Results that are fewer than fill a vector, and four long rows, are folded side by side in registers: each fold keeps its order."""
+"""Results that are fewer than fill a vector, and four long rows, are folded in registers: each fold keeps its order."""
 
 from __future__ import annotations
 
