@@ -29,7 +29,7 @@ if importlib.util.find_spec("jax") is not None:  # without it the marker leaves 
     import jax
     import jax.numpy as jnp
 
-IN = first_call.Later._in
+IN, HAS_BEGUN = first_call.Later._in, first_call.Ahead.has_begun
 SLEEPING = "import time; time.sleep(60)"
 ADD = "%0 = stablehlo.add %x, %x : tensor<4xf32>"
 
@@ -40,12 +40,14 @@ def program(body: str) -> str:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, every program counted as long to compile, and a second process that begins when its first call does."""
+    """An empty cache, every program counted as long to compile, and a second process that begins when its first call does and is
+    waited for however far it is."""
     monkeypatch.setenv("TILEWRIGHT_FIRST_CALL", "evaluated")
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "2")
     monkeypatch.setattr(first_call, "_OP_SECONDS", 40.0)
     monkeypatch.setattr(first_call.Later, "_in", lambda later, seconds, then: later.start())
+    monkeypatch.setattr(first_call.Ahead, "has_begun", lambda ahead: True)
     monkeypatch.setattr(library_objects, "_loaded", dict(library_objects._loaded))
     return tmp_path
 
@@ -195,6 +197,20 @@ def test_a_process_that_fails_costs_only_its_help(cache: Path, monkeypatch: pyte
     for _ in range(3):
         agree(g(x), f(x))
     assert g.evaluated_calls <= 1  # 0 where the process was gone before the evaluator had asked
+
+
+@pytest.mark.jax
+def test_a_process_that_is_still_loading_is_ended(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = helper_that_runs(SLEEPING)()
+    monkeypatch.setattr(workers, "next_helper", lambda: process)
+    monkeypatch.setattr(first_call.Ahead, "has_begun", HAS_BEGUN)
+    f, x = own_function(238)
+    g = tilewright.jit(f)
+    for _ in range(2):
+        agree(g(x), f(x))
+    assert g.evaluated_calls == 1 and g.executable(x).stats.compiled, "compiled here, and not after a minute"
+    assert process.poll() is not None
+    assert not [p for p in cache.rglob("*") if p.name.startswith(".new-")]
 
 
 @pytest.mark.jax

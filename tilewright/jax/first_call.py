@@ -5,7 +5,8 @@
     Later.wait()      ->  the next call compiles; or another process has put the kernels into the cache (`Ahead`)
 
 Another process loads again all that this one has loaded: half a second of work, which takes as long as most evaluations do. So
-who calls again at once compiles here. The other process starts where no call comes for a while, or an evaluation takes long.
+who calls again at once compiles here. The other process starts where no call comes for a while, or an evaluation takes long. One
+that is still loading when its kernels are waited for is ended: they are compiled here sooner.
 
 So each call but the first runs kernels, and waits for them where they are not there. What the evaluator and kernels compute
 agrees within the tolerances that tests hold them to, not to the last bit. Only programs without effects are evaluated: an
@@ -264,7 +265,7 @@ class Ahead:
 
     def __init__(self, request: _Request) -> None:
         self._owner = os.getpid()
-        path = object_cache.hand_over(pickle.dumps(request))  # a long text would fill the pipe before the process reads it
+        self._path = path = object_cache.hand_over(pickle.dumps(request))  # a long text would fill the pipe before the process reads it
         try:
             self._process = workers.next_helper()
         except BaseException:
@@ -283,9 +284,19 @@ class Ahead:
         assert self._process.stdout is not None
         return self._process.stdout.closed or bool(self._answers.poll(0))
 
+    def has_begun(self) -> bool:
+        """Whether the process has loaded what it needs, and has taken the program over."""
+        return not os.path.exists(self._path)
+
     def wait(self) -> None:
-        """Returns when the program is compiled, or when it is known that the process will not do so: who waits compiles then."""
+        """Returns when the program is compiled, or when it is known that the process will not do so: who waits compiles then.
+
+        That is known of a process that has not begun: it is ended.
+        """
         if os.getpid() != self._owner:  # the child of a fork: the answer is the parent's
+            return
+        if not self.has_begun() and not self.has_ended():
+            self._end()
             return
         assert self._process.stdout is not None
         try:
