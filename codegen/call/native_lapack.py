@@ -31,9 +31,10 @@ from hlo.types import TensorType
 
 __all__ = ["lapack_step"]
 
-_TARGET = re.compile(r"lapack_[sdcz](syevd|gesdd|potrf|getrf|geqrf|orgqr|trsm)_ffi")
+_TARGET = re.compile(r"lapack_[sdcz](syevd|gesdd|potrf|getrf|geqrf|orgqr|trsm|gtsv)_ffi")
 # of XLA's compiler for accelerators
 _OTHER_NAMES = {"Qr": "geqrf", "ProductOfElementaryHouseholderReflectors": "orgqr", "LuDecomposition": "getrf"}
+_VECTORS = frozenset({"gtsv"})  # whose first operand is a vector
 _OPS = {"stablehlo.triangular_solve": "trsm", "stablehlo.cholesky": "potrf"}
 _PREFIXES = {"float32": "s", "float64": "d"}
 _LINE = 64
@@ -162,9 +163,11 @@ class _Writer:
         self.types = [v.tensor for v in (*operands, *op.results)]
         self.operands = [operands.index(v) for v in op.operands]
         self.first_result = len(operands)
-        self.rows, self.columns = self.types[0].static_shape[-2:]
+        shape = self.types[0].static_shape
+        rank = 1 if name in _VECTORS else 2
+        self.rows, self.columns = shape[-2:] if rank == 2 else (shape[-1], 1)
         self.options = options
-        self.batch = prod(op.operands[0].shape[:-2])
+        self.batch = prod(shape[: len(shape) - rank])
         self.item = 4 if prefix == "s" else 8
         self.item_ctype = ctypes.c_float if prefix == "s" else ctypes.c_double
         self.scratch_bytes = 0
@@ -265,13 +268,24 @@ class _Writer:
         self.numbers(columns)
         return place
 
-    def copied_back(self, place: str, made: int) -> None:
+    def vector_of(self, given: int, made: int, skipped: int = 0) -> None:
+        """Buffer `given` in scratch, from its element `skipped` on; result `made` is what lies there after the call."""
+        place = self.room(prod(self.types[given].static_shape[-1:]) * self.item)
+        self._copy(place, self._at(given, 1, self.lines), given, self.lines, rank=1)
+        self.copied_back(place, made, rank=1)
+        if skipped:
+            name = self._name()
+            self.lines.append(f"{name} = getelementptr i8, ptr {place}, i64 {skipped * self.item}")
+            place = name
+        self.passed(place)
+
+    def copied_back(self, place: str, made: int, rank: int = 2) -> None:
         """Result `made` after the call: what lies at an address in scratch."""
         k = self.result(made)
-        self._copy(self._at(k, 2, self.after), place, k, self.after)
+        self._copy(self._at(k, rank, self.after), place, k, self.after, rank)
 
-    def _copy(self, to: str, given: str, k: int, lines: list[str]) -> None:
-        size = prod(self.types[k].static_shape[-2:]) * self.item
+    def _copy(self, to: str, given: str, k: int, lines: list[str], rank: int = 2) -> None:
+        size = prod(self.types[k].static_shape[-rank:]) * self.item
         lines.append(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {given}, i64 {size}, i1 false)")
 
     def factor(self, place: str, info: str, is_lower: bool) -> None:
@@ -415,11 +429,23 @@ def _trsm(w: _Writer) -> None:
     w.copied_back(w.copied(b), 0)
 
 
+def _gtsv(w: _Writer) -> None:
+    lower, middle, upper, right = w.operands
+    rows, columns = w.types[right].static_shape[-2:]
+    w.numbers(rows, columns)
+    w.vector_of(lower, 0, 1)  # the first row has nothing on its left, nor the last one on its right
+    w.vector_of(middle, 1)
+    w.vector_of(upper, 2)
+    w.matrix(rows, columns, given=right, made=3)
+    w.info(4)
+
+
 # routine -> how its call is written, and the options that the custom call has to name
 _ROUTINES: dict[str, tuple[Callable[[_Writer], None], frozenset[str]]] = {
     "syevd": (_syevd, frozenset({"mode", "uplo"})), "gesdd": (_gesdd, frozenset({"mode"})),
     "potrf": (_potrf, frozenset({"uplo"})), "getrf": (_getrf, frozenset()), "geqrf": (_geqrf, frozenset()),
     "orgqr": (_orgqr, frozenset()), "trsm": (_trsm, frozenset({"side", "uplo", "trans_x", "diag"})),
+    "gtsv": (_gtsv, frozenset()),
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ _log = logging.getLogger("tilewright")
 
 # What only the CPU's lowering has, what other targets spell out as long iterations, and branches that name the CPU.
 _CPU_ONLY = frozenset(
-    "svd eigh eig schur hessenberg tridiagonal pure_callback"
+    "svd eigh eig schur hessenberg tridiagonal tridiagonal_solve pure_callback"
     " io_callback debug_callback debug_print lu_pivots_to_permutation_cpu geqp3 platform_index".split()
 )
 _NEUTRAL, _CPU = "tpu", "cpu"

@@ -45,6 +45,18 @@ CASES = {
     "Cholesky": case("lapack_dpotrf_ffi", VECTORS, [positive(70, 70)], [((70, 70),), ((), "i32")]),
     "LU": case("lapack_sgetrf_ffi", "", [numbers(2, 80, 70, dtype=F)], [((2, 80, 70),), ((2, 70), "i32"), ((2,), "i32")]),
     "QR": case("Qr", "", [numbers(2, 90, 70)], [((2, 90, 70),), ((2, 70),)]),
+    "tridiagonal, a batch": case(
+        "lapack_sgtsv_ffi", "", [numbers(3, 20, dtype=F), numbers(3, 20, dtype=F), numbers(3, 20, dtype=F), numbers(3, 20, 4, dtype=F)],
+        [((3, 20),), ((3, 20),), ((3, 20),), ((3, 20, 4),), ((3,), "i32")],
+    ),
+    "tridiagonal, one row": case(
+        "lapack_dgtsv_ffi", "", [numbers(1), numbers(1) + 3, numbers(1), numbers(1, 2)],
+        [((1,),), ((1,),), ((1,),), ((1, 2),), ((), "i32")],
+    ),
+    "tridiagonal, singular": case(
+        "lapack_dgtsv_ffi", "", [np.zeros(4), np.zeros(4), np.zeros(4), numbers(4, 1)],
+        [((4,),), ((4,),), ((4,),), ((4, 1),), ((), "i32")],
+    ),
     "Q": case("lapack_sorgqr_ffi", "", [numbers(90, 70, dtype=F), numbers(70, dtype=F) / 100], [((90, 70),)]),
 }  # fmt: skip
 
