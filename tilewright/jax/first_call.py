@@ -265,7 +265,8 @@ class Ahead:
 
     def __init__(self, request: _Request) -> None:
         self._owner = os.getpid()
-        self._path = path = object_cache.hand_over(pickle.dumps(request))  # a long text would fill the pipe before the process reads it
+        # (A long text would fill the pipe before the process reads it.)
+        self._path = path = object_cache.hand_over(pickle.dumps(request))
         try:
             self._process = workers.next_helper()
         except BaseException:

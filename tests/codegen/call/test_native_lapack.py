@@ -46,7 +46,7 @@ CASES = {
     "LU": case("lapack_sgetrf_ffi", "", [numbers(2, 80, 70, dtype=F)], [((2, 80, 70),), ((2, 70), "i32"), ((2,), "i32")]),
     "QR": case("Qr", "", [numbers(2, 90, 70)], [((2, 90, 70),), ((2, 70),)]),
     "tridiagonal, a batch": case(
-        "lapack_sgtsv_ffi", "", [numbers(3, 20, dtype=F), numbers(3, 20, dtype=F), numbers(3, 20, dtype=F), numbers(3, 20, 4, dtype=F)],
+        "lapack_sgtsv_ffi", "", [*(numbers(3, 20, dtype=F) + k for k in range(3)), numbers(3, 20, 4, dtype=F)],
         [((3, 20),), ((3, 20),), ((3, 20),), ((3, 20, 4),), ((3,), "i32")],
     ),
     "tridiagonal, one row": case(
