@@ -13,6 +13,7 @@ import codegen
 import hlo
 from codegen.launcher import launch
 from codegen.supports import supports
+from interp import evaluate
 from tests.pairs import fast_cover
 from tilewright.jax.lapack import CUSTOM_CALLS
 from tiling import EvaluatorStep, plan
@@ -244,6 +245,20 @@ def test_what_a_library_runs_still(shape: tuple[int, ...], kind: str, reason: st
     made = plan(hlo.parse(program('"stablehlo.cholesky"(%a0) {lower = true}', [t], [t])), supports=supports)
     (step,) = (s for s in made.steps if isinstance(s, EvaluatorStep))
     assert reason in step.reason and step.library
+
+
+@pytest.mark.parametrize(("rows", "left", "is_kernel"), [(4, True, True), (16, True, True), (17, True, False), (4, False, False)])
+def test_few_rows_with_many_right_sides_are_kernels(rows: int, left: bool, is_kernel: bool) -> None:
+    """Gaussian mixtures: 2,000 right sides of 4 rows waited for a library's threads, which cost more than the products."""
+    a = numbers(3, rows, rows, dtype=np.float32) / rows + 2 * np.eye(rows, dtype=np.float32)
+    b = numbers(*((3, rows, 2000) if left else (3, 2000, rows)), dtype=np.float32)
+    flag = "true" if left else "false"
+    op = f'"stablehlo.triangular_solve"(%a0, %a1) {{left_side = {flag}, lower = true, unit_diagonal = false, '
+    op += "transpose_a = #stablehlo<transpose NO_TRANSPOSE>}"
+    module = hlo.parse(program(op, [typed(a), typed(b)], [typed(b)]))
+    executable = codegen.compile(module, custom_calls=CUSTOM_CALLS)
+    assert in_kernels(executable) == is_kernel
+    close(executable(a, b)[0], evaluate(module, a, b)[0])
 
 
 def test_a_function_of_the_callers_goes_before_the_kernel() -> None:
