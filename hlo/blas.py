@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["matmul", "on_one_thread", "using_blas"]
+__all__ = ["matmul", "on_one_thread", "thread_functions", "using_blas"]
 
 Array = np.ndarray[Any, Any]
 
@@ -69,14 +69,22 @@ def matmul(a: Array, b: Array) -> Array:
             set_count(before)
 
 
-@functools.cache
 def _thread_count() -> tuple[Any, Any] | None:
-    """OpenBLAS's functions that tell and set how many threads a product takes; None where NumPy has another BLAS.
+    """The functions of NumPy's OpenBLAS; None where NumPy has another BLAS."""
+    return thread_functions("numpy.linalg._umath_linalg")
 
-    Both are found in what NumPy's routines are linked with: another copy of OpenBLAS (SciPy's) has its own threads.
+
+@functools.cache
+def thread_functions(module: str) -> tuple[Any, Any] | None:
+    """OpenBLAS's functions that tell and set how many threads its routines take; None where the module has another BLAS.
+
+    Both are found in what the file of a module is linked with: another copy of OpenBLAS (SciPy's, NumPy's) has its own threads.
+
+    >>> thread_functions("hlo.blas") is None
+    True
     """
     try:
-        library = ctypes.PyDLL(importlib.import_module("numpy.linalg._umath_linalg").__file__)
+        library = ctypes.PyDLL(importlib.import_module(module).__file__)
     except (ImportError, OSError):
         return None
     for name in _NAMES:

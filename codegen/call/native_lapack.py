@@ -6,6 +6,10 @@ made is turned back. What is no real matrix, or is empty, is left to Python's wa
 
     lapack_ssyevd_ffi(a) -> vectors, values, info        ssyevd(jobz, uplo, n, a, lda, w, work, lwork, iwork, liwork, info)
 
+Matrices of a batch that threads share are computed on one thread each. OpenBLAS would take threads of its own for each of them,
+on cores where the launcher's are: eight eigenproblems of 80 x 80 took 83 ms, and take 4. Where OpenBLAS cannot be told so
+(`@alone`), one thread calls it for all matrices for which it has threads.
+
 A triangular system is solved as it lies: a matrix by rows is its transposed by columns, and x a = b is the transposed of
 a^T x^T = b^T. So nothing is turned, and the routine is told the other side and the other triangle.
 """
@@ -13,6 +17,7 @@ a^T x^T = b^T. So nothing is turned, and the routine is told the other side and 
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -38,8 +43,9 @@ _VECTORS = frozenset({"gtsv"})  # whose first operand is a vector
 _OPS = {"stablehlo.triangular_solve": "trsm", "stablehlo.cholesky": "potrf"}
 _PREFIXES = {"float32": "s", "float64": "d"}
 _LINE = 64
-_MOST_ELEMS = 1 << 14  # of a matrix of a batch that is shared among threads
+_MOST_ELEMS = 1 << 16  # of a matrix of a batch that is shared among threads
 _LEAST_ELEMS = 1 << 12  # from which on LAPACK takes threads of its own
+_WITHOUT_THREADS = frozenset({"gtsv"})
 _CALL_SECONDS, _STEPS_A_SECOND, _CHUNK_SECONDS = 1e-6, 1e9, 2e-5  # LAPACK's, roughly: eight steps an element and more
 _LONG_ELEMS = 1 << 16  # of a matrix: a call on a larger one takes milliseconds, and signals are looked for after it
 
@@ -151,6 +157,70 @@ done:
 """
 
 
+# How many are alone now, and above that how many threads OpenBLAS had before: none waits for another. Who comes before that many
+# are set again finds one, and need not set it again; then it has some for a while, which costs time and nothing else.
+_ALONE = """
+target triple = "{triple}"
+@state = internal global i64 0
+declare i32 @tilewright_blas_threads()
+declare void @tilewright_set_blas_threads(i32)
+define void @SYMBOL(i1 %begins) {{
+entry:
+  br i1 %begins, label %begin, label %end
+begin:
+  %found = load atomic i64, ptr @state monotonic, align 8
+  %others = and i64 %found, 4294967295
+  %is_first = icmp eq i64 %others, 0
+  br i1 %is_first, label %first, label %further
+first:
+  %threads = call i32 @tilewright_blas_threads()
+  %wide = zext i32 %threads to i64
+  %high = shl i64 %wide, 32
+  %new = or i64 %high, 1
+  %pair = cmpxchg ptr @state, i64 %found, i64 %new seq_cst seq_cst, align 8
+  %done = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %done, label %limit, label %begin
+limit:
+  call void @tilewright_set_blas_threads(i32 1)
+  ret void
+further:
+  %more = add i64 %found, 1
+  %pair_2 = cmpxchg ptr @state, i64 %found, i64 %more seq_cst seq_cst, align 8
+  %done_2 = extractvalue {{ i64, i1 }} %pair_2, 1
+  br i1 %done_2, label %return, label %begin
+end:
+  %now = load atomic i64, ptr @state monotonic, align 8
+  %count = and i64 %now, 4294967295
+  %is_last = icmp eq i64 %count, 1
+  %less = sub i64 %now, 1
+  %left = select i1 %is_last, i64 0, i64 %less
+  %pair_3 = cmpxchg ptr @state, i64 %now, i64 %left seq_cst seq_cst, align 8
+  %done_3 = extractvalue {{ i64, i1 }} %pair_3, 1
+  br i1 %done_3, label %left_it, label %end
+left_it:
+  br i1 %is_last, label %restore, label %return
+restore:
+  %before = lshr i64 %now, 32
+  %narrow = trunc i64 %before to i32
+  call void @tilewright_set_blas_threads(i32 %narrow)
+  br label %return
+return:
+  ret void
+}}
+"""
+
+
+@functools.cache
+def _limit(count: int, set_count: int) -> tuple[int, Any]:
+    """Publishes `@alone`, which has OpenBLAS take one thread between two calls of it: where it is, and what keeps its code."""
+    publish("tilewright_blas_threads", count)
+    publish("tilewright_set_blas_threads", set_count)
+    symbol = f"tilewright_{hashlib.sha256(_ALONE.encode()).hexdigest()[:16]}"
+    entry, code = native_function(_ALONE.replace("SYMBOL", symbol), symbol)
+    publish("tilewright_alone", entry)
+    return entry, code
+
+
 class _Writer:
     """The text of one step: the arguments of the call in order, and what is turned before and after it.
 
@@ -168,6 +238,7 @@ class _Writer:
         self.rows, self.columns = shape[-2:] if rank == 2 else (shape[-1], 1)
         self.options = options
         self.batch = prod(shape[: len(shape) - rank])
+        self.elems = max(t.size_elems // max(self.batch, 1) for t in self.types)  # of the largest matrix: right sides count
         self.item = 4 if prefix == "s" else 8
         self.item_ctype = ctypes.c_float if prefix == "s" else ctypes.c_double
         self.scratch_bytes = 0
@@ -317,7 +388,7 @@ class _Writer:
         )
         self.work(max(1, int(answer[0])), self.item)
 
-    def text(self) -> str:
+    def text(self, is_alone: bool) -> str:
         """The LLVM module; `{name}` stands for its function, `{{triple}}` for this machine's."""
         element = "i32" if self.item == 4 else "i64"
         passed = ", ".join(f"ptr {a}" for a in self.arguments)
@@ -328,10 +399,12 @@ class _Writer:
                 "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
                 *self.globals, _TURNED.replace("ELEMENT", element),
                 _FACTOR.replace("ELEMENT", element).replace("NAN", str(self._bits(np.nan))), _ORDER,
-                "define void @SYMBOL(i64 %begin, i64 %end, ptr %table, ptr %scratch) {", "entry:", "  br label %head", "head:",
+                "declare void @tilewright_alone(i1)" * is_alone,
+                "define void @SYMBOL(i64 %begin, i64 %end, ptr %table, ptr %scratch) {", "entry:",
+                "  call void @tilewright_alone(i1 true)" * is_alone, "  br label %head", "head:",
                 "  %b = phi i64 [ %begin, %entry ], [ %b_next, %body ]", "  %more = icmp slt i64 %b, %end",
                 "  br i1 %more, label %body, label %done", "body:", f"  {body}", "  %b_next = add i64 %b, 1",
-                "  br label %head", "done:", "  ret void", "}", "",
+                "  br label %head", "done:", "  call void @tilewright_alone(i1 false)" * is_alone, "  ret void", "}", "",
             ]
         )  # fmt: skip
 
@@ -508,18 +581,23 @@ def lapack_step(
     writer = _Writer(op, prefix, name, address, options)
     write(writer)
     publish(writer.symbol, writer.address)
-    text = writer.text()
+    addresses = [native_routine(known, f"{what}_num_threads") for what in ("get", "set")]
+    is_threaded = writer.elems >= _LEAST_ELEMS and name not in _WITHOUT_THREADS
+    chunk = _chunk(writer, most=_MOST_ELEMS if all(addresses) or not is_threaded else 0)
+    is_alone = is_threaded and chunk < writer.batch
+    kept = _limit(*addresses) if is_alone else None
+    text = writer.text(is_alone)
     symbol = f"tilewright_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     pattern = text.replace("SYMBOL", symbol).replace("{", "{{").replace("}", "}}").replace("TRIPLE", "{triple}")
     entry, code = native_function(pattern, symbol)
-    is_long = prod(op.operands[0].shape) > _LONG_ELEMS
-    has_threads = writer.rows * writer.columns >= _LEAST_ELEMS
-    return launch.Library(tuple(buffers), entry, code, writer.scratch_bytes, is_long, writer.batch, _chunk(writer), has_threads)
+    is_long = writer.batch * writer.elems > _LONG_ELEMS
+    has_threads = is_threaded and not is_alone
+    return launch.Library(tuple(buffers), entry, (code, kept), writer.scratch_bytes, is_long, writer.batch, chunk, has_threads)
 
 
-def _chunk(w: _Writer) -> int:
+def _chunk(w: _Writer, most: int) -> int:
     """How many matrices of a batch a thread takes at a time: some microseconds' worth, or all where LAPACK has threads itself."""
-    seconds = _CALL_SECONDS + w.rows * w.columns * min(w.rows, w.columns) / _STEPS_A_SECOND
-    if w.rows * w.columns > _MOST_ELEMS:
+    seconds = _CALL_SECONDS + w.elems * min(w.rows, w.columns) / _STEPS_A_SECOND
+    if w.elems > most:
         return max(1, w.batch)
     return max(1, min(w.batch, int(_CHUNK_SECONDS / seconds)))

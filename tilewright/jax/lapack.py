@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from hlo.blas import thread_functions
 from hlo.foreign import borrows, known, with_routines
 from hlo.module import Op
 from hlo.text.foreign_options import options_of
@@ -38,7 +39,10 @@ def _function(name: str) -> Any:
 
 @functools.cache
 def _address(name: str) -> int:
-    """Where native code calls a routine of LAPACK's, or of BLAS: XLA calls the same one."""
+    """Where native code calls a routine of LAPACK's, or of BLAS: XLA calls the same one; or what tells and sets its threads."""
+    if name in ("get_num_threads", "set_num_threads"):
+        found = thread_functions("scipy.linalg.cython_lapack")
+        return 0 if found is None else int(ctypes.cast(found[name.startswith("set")], ctypes.c_void_p).value or 0)
     module = "cython_blas" if name[1:] == "trsm" else "cython_lapack"
     try:
         capsule = importlib.import_module(f"scipy.linalg.{module}").__pyx_capi__[name]

@@ -26,7 +26,6 @@ __all__ = ["MATRIX_CALLS", "MOST_ROWS", "lower_matrices", "matrices_decline", "m
 MOST_ROWS = 64
 MOST_PRODUCTS = 1 << 20
 """Beyond that for one matrix the blocks of a library, or its threads, are worth its call."""
-FEW_ROWS = 16  # of a triangular system: whole rows of its right sides are vectors, however many sides there are
 
 MATRIX_CALLS = {
     "LuDecomposition": "lu", "Qr": "qr", "ProductOfElementaryHouseholderReflectors": "reflectors",
@@ -73,8 +72,8 @@ def matrices_decline(op: Op) -> Declined | None:
     rows, columns = op.operands[0].shape[-2:]
     if kind in ("triangular", "applied"):
         columns = max(columns, prod(op.operands[-1].shape[-2:]) // rows)
-    has_few_rows = kind == "triangular" and rows <= FEW_ROWS and "left" in _options(op, kind)
-    is_large = rows * columns > MOST_ROWS * MOST_ROWS and not has_few_rows
+    by_rows = kind == "triangular" and "left" in _options(op, kind)  # whose rows are vectors, however many right sides there are
+    is_large = rows * columns > MOST_ROWS * MOST_ROWS and not by_rows
     if rows > MOST_ROWS or rows * rows * columns > MOST_PRODUCTS or is_large:
         return Declined(f"matrices of {rows} rows and {columns} columns are faster in a library's blocks")
     return None

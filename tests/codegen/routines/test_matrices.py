@@ -247,7 +247,7 @@ def test_what_a_library_runs_still(shape: tuple[int, ...], kind: str, reason: st
     assert reason in step.reason and step.library
 
 
-@pytest.mark.parametrize(("rows", "left", "is_kernel"), [(4, True, True), (16, True, True), (17, True, False), (4, False, False)])
+@pytest.mark.parametrize(("rows", "left", "is_kernel"), [(4, True, True), (22, True, True), (23, True, False), (4, False, False)])
 def test_few_rows_with_many_right_sides_are_kernels(rows: int, left: bool, is_kernel: bool) -> None:
     """Gaussian mixtures: 2,000 right sides of 4 rows waited for a library's threads, which cost more than the products."""
     a = numbers(3, rows, rows, dtype=np.float32) / rows + 2 * np.eye(rows, dtype=np.float32)
