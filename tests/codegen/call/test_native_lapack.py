@@ -115,13 +115,20 @@ def blas_threads() -> Iterator[Callable[[], int]]:
     set_count(before)
 
 
-def test_matrices_that_threads_share_take_one_thread_each(blas_threads: Callable[[], int]) -> None:
+def test_matrices_that_threads_share_take_one_thread_each(
+    blas_threads: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Eight eigenproblems of 80 x 80 took 83 ms: OpenBLAS's threads waited for the cores of the launcher's. Now 4 (JAX 6)."""
     x = positive(8, 80, 80)
     text, arrays = case("lapack_dsyevd_ffi", VECTORS, [x], [((8, 80, 80),), ((8, 80),), ((8,), "i32")])
+    made, texts = native_lapack.native_function, list[str]()
+    monkeypatch.setattr(native_lapack, "native_function", lambda text, symbol: (texts.append(text), made(text, symbol))[1])
     executable = codegen.compile(hlo.parse(text), threads=2, custom_calls=CUSTOM_CALLS)
     (step,) = [s for s in executable._launch.steps if isinstance(s, launch.Library)]
     assert step.chunk < step.tasks and not step.has_threads
+    begins, ends = (f"call void @tilewright_alone(i1 {begins})" for begins in ("true", "false"))
+    *_, whole = texts
+    assert 0 < whole.index(begins) < whole.index("call void @tilewright_lapack_dsyevd") < whole.index(ends)
     for _ in range(3):
         np.testing.assert_allclose(executable(*arrays)[1], np.linalg.eigvalsh(x), rtol=1e-9)
         assert blas_threads() == 3
