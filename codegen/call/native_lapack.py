@@ -157,8 +157,8 @@ done:
 """
 
 
-# How many are alone now, and above that how many threads OpenBLAS had before: none waits for another. Who comes before that many
-# are set again finds one, and need not set it again; then it has some for a while, which costs time and nothing else.
+# How many are alone now, and above that how many threads OpenBLAS had before: none waits for another. Who comes when the last has
+# ended, and has not yet set that many again, finds one thread: that is left as it is, at its own end, too, or it would stay one.
 _ALONE = """
 target triple = "{triple}"
 @state = internal global i64 0
@@ -179,7 +179,10 @@ first:
   %new = or i64 %high, 1
   %pair = cmpxchg ptr @state, i64 %found, i64 %new seq_cst seq_cst, align 8
   %done = extractvalue {{ i64, i1 }} %pair, 1
-  br i1 %done, label %limit, label %begin
+  %has_threads = icmp ugt i32 %threads, 1
+  br i1 %done, label %made, label %begin
+made:
+  br i1 %has_threads, label %limit, label %return
 limit:
   call void @tilewright_set_blas_threads(i32 1)
   ret void
@@ -198,9 +201,11 @@ end:
   %done_3 = extractvalue {{ i64, i1 }} %pair_3, 1
   br i1 %done_3, label %left_it, label %end
 left_it:
-  br i1 %is_last, label %restore, label %return
-restore:
   %before = lshr i64 %now, 32
+  %had_threads = icmp ugt i64 %before, 1
+  %restores = and i1 %is_last, %had_threads
+  br i1 %restores, label %restore, label %return
+restore:
   %narrow = trunc i64 %before to i32
   call void @tilewright_set_blas_threads(i32 %narrow)
   br label %return
@@ -341,7 +346,7 @@ class _Writer:
 
     def vector_of(self, given: int, made: int, skipped: int = 0) -> None:
         """Buffer `given` in scratch, from its element `skipped` on; result `made` is what lies there after the call."""
-        place = self.room(prod(self.types[given].static_shape[-1:]) * self.item)
+        place = self.room(self.types[given].static_shape[-1] * self.item)
         self._copy(place, self._at(given, 1, self.lines), given, self.lines, rank=1)
         self.copied_back(place, made, rank=1)
         if skipped:

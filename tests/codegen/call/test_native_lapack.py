@@ -144,6 +144,14 @@ def test_blas_has_its_threads_back_when_the_last_is_done(blas_threads: Callable[
         alone(begins)
         assert blas_threads() == expected
 
+    set_count = ctypes.CFUNCTYPE(None, ctypes.c_int)(addresses[1])
+    set_count(1)
+    alone(True)  # comes before another one's end has set as many as there were
+    set_count(3)
+    assert blas_threads() == 3
+    alone(False)
+    assert blas_threads() == 3, "one thread would stay for good"
+
     def work() -> None:
         for _ in range(2000):
             alone(True)
