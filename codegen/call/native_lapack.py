@@ -44,6 +44,7 @@ _OPS = {"stablehlo.triangular_solve": "trsm", "stablehlo.cholesky": "potrf"}
 _PREFIXES = {"float32": "s", "float64": "d"}
 _LINE = 64
 _MOST_ELEMS = 1 << 16  # of a matrix of a batch that is shared among threads
+_MOST_ELEMS_WITH_THREADS = 1 << 10  # the same where BLAS cannot be told to take one thread
 _LEAST_ELEMS = 1 << 12  # from which on LAPACK takes threads of its own
 _WITHOUT_THREADS = frozenset({"gtsv"})
 _CALL_SECONDS, _STEPS_A_SECOND, _CHUNK_SECONDS = 1e-6, 1e9, 2e-5  # LAPACK's, roughly: eight steps an element and more
@@ -587,16 +588,16 @@ def lapack_step(
     write(writer)
     publish(writer.symbol, writer.address)
     addresses = [native_routine(known, f"{what}_num_threads") for what in ("get", "set")]
-    is_threaded = writer.elems >= _LEAST_ELEMS and name not in _WITHOUT_THREADS
-    chunk = _chunk(writer, most=_MOST_ELEMS if all(addresses) or not is_threaded else 0)
-    is_alone = is_threaded and chunk < writer.batch
+    is_threaded = name not in _WITHOUT_THREADS
+    chunk = _chunk(writer, _MOST_ELEMS if all(addresses) or not is_threaded else _MOST_ELEMS_WITH_THREADS)
+    is_alone = is_threaded and all(addresses) and chunk < writer.batch
     kept = _limit(*addresses) if is_alone else None
     text = writer.text(is_alone)
     symbol = f"tilewright_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     pattern = text.replace("SYMBOL", symbol).replace("{", "{{").replace("}", "}}").replace("TRIPLE", "{triple}")
     entry, code = native_function(pattern, symbol)
     is_long = writer.batch * writer.elems > _LONG_ELEMS
-    has_threads = is_threaded and not is_alone
+    has_threads = is_threaded and not is_alone and writer.elems >= _LEAST_ELEMS
     return launch.Library(tuple(buffers), entry, (code, kept), writer.scratch_bytes, is_long, writer.batch, chunk, has_threads)
 
 

@@ -99,8 +99,12 @@ def _goes_in_rows(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mappi
         return False
     if not _is_little_work(nodes):
         return False
-    folds = all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds)
-    return folds and all(bool(monoid_of(f, (rows,), ranges, {})) for f in nest.folds)
+    return _folds_by_functions(nest) and all(bool(monoid_of(f, (rows,), ranges, {})) for f in nest.folds)
+
+
+def _folds_by_functions(nest: Nest) -> bool:
+    """Whether a nest's folds are ops that fold by one function."""
+    return all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds)
 
 
 def _is_little_work(nodes: Sequence[Node]) -> bool:
@@ -169,10 +173,11 @@ def long_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: 
     *around, rows, along = nest.loops
     if (rows.kind, along.kind) != (LoopKind.PARALLEL, LoopKind.REDUCTION) or rows.lower is not Const(0) or rows.extent < ROWS:
         return [nest]
-    if not all(isinstance(f.op.definition.semantics, Fold) and not has_own_body(f.op) for f in nest.folds):
-        return [nest]
     nodes = [n for f in nest.folds for n in f.nodes]
-    if not _is_little_work(nodes) or not all(_lies_in_long_rows(x, rows, along, buffer_of(x)) for x in loads(nodes)):
+    read = list(loads(nodes))
+    if not read or not all(_lies_in_long_rows(x, rows, along, buffer_of(x)) for x in read):
+        return [nest]
+    if not _folds_by_functions(nest) or not _is_little_work(nodes):
         return [nest]
     groups, rest = split_whole_groups(rows, ROWS, ranges)
     if groups is None:

@@ -115,12 +115,13 @@ def blas_threads() -> Iterator[Callable[[], int]]:
     set_count(before)
 
 
+@pytest.mark.parametrize("n", [50, 80])
 def test_matrices_that_threads_share_take_one_thread_each(
-    blas_threads: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+    n: int, blas_threads: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight eigenproblems of 80 x 80 took 83 ms: OpenBLAS's threads waited for the cores of the launcher's. Now 4 (JAX 6)."""
-    x = positive(8, 80, 80)
-    text, arrays = case("lapack_dsyevd_ffi", VECTORS, [x], [((8, 80, 80),), ((8, 80),), ((8,), "i32")])
+    x = positive(8, n, n)
+    text, arrays = case("lapack_dsyevd_ffi", VECTORS, [x], [((8, n, n),), ((8, n),), ((8,), "i32")])
     made, texts = native_lapack.native_function, list[str]()
     monkeypatch.setattr(native_lapack, "native_function", lambda text, symbol: (texts.append(text), made(text, symbol))[1])
     executable = codegen.compile(hlo.parse(text), threads=2, custom_calls=CUSTOM_CALLS)
