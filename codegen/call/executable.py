@@ -18,8 +18,8 @@ from codegen.call.as_file import write_file
 from codegen.call.fallback import BegunOp, CustomCalls, EndedOp, PreparedOp, evaluate_program
 from codegen.call.kept_packs import KeptPacks, Pack, packs_of
 from codegen.call.kernels import BRIEF_SECONDS, Kernel, RunStats, StepTime, chunk_of, is_short, seconds_of
+from codegen.call.lapack.step import lapack_step
 from codegen.call.memory_safety import MemorySafetyWarning, safe_assembly
-from codegen.call.native_lapack import lapack_step
 from codegen.call.processes import Processes, SpreadProgram
 from codegen.call.program.layout import LINE_BYTES, laid_out, literal
 from codegen.call.program.linearise import linearise

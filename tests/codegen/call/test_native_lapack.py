@@ -12,7 +12,8 @@ import pytest
 
 import codegen
 import hlo
-from codegen.call import native_lapack
+from codegen.call.lapack import step as native_lapack
+from codegen.call.lapack.alone import publish_alone
 from codegen.launcher import launch, native_threads, words
 from hlo.blas import thread_functions
 from hlo.foreign import native_routine
@@ -139,7 +140,7 @@ def test_blas_has_its_threads_back_when_the_last_is_done(blas_threads: Callable[
     potrf = CUSTOM_CALLS["lapack_dpotrf_ffi"]
     addresses = [native_routine(potrf, f"{what}_num_threads") for what in ("get", "set")]
     assert all(addresses)
-    entry, _ = native_lapack._limit(*addresses)
+    entry, _ = publish_alone(*addresses)
     alone = ctypes.CFUNCTYPE(None, ctypes.c_bool)(entry)
     for begins, expected in ((True, 1), (True, 1), (False, 1), (True, 1), (False, 1), (False, 3), (True, 1), (False, 3)):
         alone(begins)
