@@ -9,11 +9,11 @@ from hlo.registry import Fold
 from indexing.expr import Var
 from tiling.elements.folds import has_own_body
 from tiling.loops.affine import rows_of_results, steps_along
-from tiling.loops.element_ir import Load, Node, loads, node_variables
+from tiling.loops.element_ir import Load, Node, children, has_runtimes, loads, loads_among, node_variables, runtimes_of
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.passing import runs
 
-__all__ = ["LONG_FOLD", "innermost", "order_loops", "steps_looked_up"]
+__all__ = ["LONG_FOLD", "innermost", "loads_that_count", "order_loops", "steps_looked_up"]
 
 LONG_FOLD = 128  # from here on a row is folded in lanes (tiling.passes.lane_folds)
 LEAST_BESIDE = 16
@@ -38,7 +38,7 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     variables = tuple([x.variable for x in nest.loops])
     accesses: list[Access] = [(steps_along(s.index, s.buffer.strides, variables), 1.1) for s in nest.stores]
     memo: dict[Node, frozenset[Var]] = {}
-    for x in loads(nest.each):
+    for x in loads_that_count(nest):
         steps = steps_along(x.index, buffer_of(x).strides, variables)
         if x.runtimes:
             steps = steps_looked_up(steps, [v in node_variables(x, memo) for v in variables])
@@ -90,6 +90,31 @@ def steps_looked_up(steps: Sequence[int | None], depends: Sequence[bool]) -> tup
     (None, 0, 1)
     """
     return tuple([None if d and step == 0 else step for step, d in zip(steps, depends, strict=True)])
+
+
+def loads_that_count(nest: Nest) -> list[Load]:
+    """The loads of all iterations that say which loop should be innermost: not those of places that stay the same along a loop.
+
+        for i, for j, for k < 2: out[i, j, k] = x[i, f(a[i], b[i]) + j, k]
+
+    `a` and `b` have stride 1 along i, but are read once for each i where i is not innermost, and f is computed as seldom.
+    """
+    if not has_runtimes(nest.each):
+        return loads(nest.each)
+    turning = {x.variable for x in nest.loops if x.extent > 1}
+    memo: dict[Node, frozenset[Var]] = {}
+    seen: set[Node] = set()
+    stack = list(reversed(nest.each))
+    found: list[Node] = []
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        found.append(n)
+        once = {r.node for r in runtimes_of(n) if not turning <= node_variables(r.node, memo)}
+        stack.extend(c for c in reversed(children(n)) if c not in once)
+    return loads_among(found)
 
 
 def innermost(loops: Sequence[Loop], accesses: Sequence[Access]) -> tuple[Loop, list[Loop]]:

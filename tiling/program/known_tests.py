@@ -1,6 +1,7 @@
 """Tests that come out alike for all elements, whatever the program is given: on indices, as those that wrap negative ones.
 
     i = iota; j = select(i < 0, i + n, i)      ->  j = i
+    select(p, x, x);  p != false               ->  x;  p
     sum over zeros                             ->  zeros
     a move of one repeated number              ->  that number, repeated
 
@@ -49,7 +50,8 @@ def known_result(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None
     function = op.definition.function
     if function == "select":
         chosen = repeated(operands[0])
-        value = None if chosen is None else operands[1] if chosen else operands[2]
+        either = operands[1] if operands[1] is operands[2] else None  # the branches of a `cond` under `vmap` often agree
+        value = either if chosen is None else operands[1] if chosen else operands[2]
         return value if value is not None and value.type == op.results[0].type else None
     type = op.results[0].type if len(op.results) == 1 else None
     if not isinstance(type, TensorType) or not isinstance(type.element, ElementType) or not type.is_static or not type.size_elems:
@@ -58,7 +60,7 @@ def known_result(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None
         return _logic(function, operands, type)
     if function == "compare":
         truth = _compared(op, operands)
-        return None if truth is None else splat(np.bool_(truth), type)
+        return _tested(op, operands) if truth is None else splat(np.bool_(truth), type)
     if not (type.element.is_boolean or type.element.is_integer):
         return None
     if isinstance(op.definition.semantics, Move) or function == "convert":
@@ -122,6 +124,18 @@ def _compared(op: Op, operands: Sequence[Value]) -> bool | None:
     difference = interval(simplify(a - b, ranges), ranges)
     holds, fails = _HOLDS[str(op.attr("comparison_direction"))]
     return True if holds(difference) else False if fails(difference) else None
+
+
+def _tested(op: Op, operands: Sequence[Value]) -> Value | None:
+    """The boolean that a comparison asks for once more: `p != false`, `p == true`."""
+    direction = str(op.attr("comparison_direction"))
+    if direction not in ("EQ", "NE") or operands[0].type != op.results[0].type:
+        return None
+    for a, b in (operands, reversed(operands)):
+        number = repeated(b)
+        if number is not None and bool(number) is (direction == "EQ"):
+            return a
+    return None
 
 
 def _comes_from_nothing(value: Value) -> bool:

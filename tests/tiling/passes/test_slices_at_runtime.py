@@ -148,3 +148,22 @@ def test_what_moves_a_place_is_told_through_other_places() -> None:
     node = Load(value, (s,), None, (second,))
     assert moves_runtimes([node], [i]) and not moves_runtimes([node], [j])
     assert not moves_runtimes(loads([Load(value, (i,))]), [i])  # what lies at a place that is known
+
+
+def test_what_places_are_computed_from_is_read_once_for_each_row() -> None:
+    """Sixteen players' views of 7 x 7 fields: the players were innermost, as their positions lie next to each other."""
+    module = hlo.parse("""func.func @main(%fields: tensor<16x9x9x2xi32>, %at: tensor<16x1xi32>, %turn: tensor<16x1xi32>) ->
+        tensor<16x7x7x2xi32> {
+    %p = stablehlo.multiply %at, %turn : tensor<16x1xi32>
+    %q = stablehlo.subtract %p, %turn : tensor<16x1xi32>
+    %i = stablehlo.iota dim = 0 : tensor<16x1xi32>
+    %k = stablehlo.concatenate %i, %p, %q, dim = 1 : (tensor<16x1xi32>, tensor<16x1xi32>, tensor<16x1xi32>) -> tensor<16x3xi32>
+    %r = "stablehlo.gather"(%fields, %k) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 2, 3], collapsed_slice_dims = [0],
+      start_index_map = [0, 1, 2], index_vector_dim = 1>, slice_sizes = array<i64: 1, 7, 7, 2>}>
+      : (tensor<16x9x9x2xi32>, tensor<16x3xi32>) -> tensor<16x7x7x2xi32>
+    return %r : tensor<16x7x7x2xi32> }""")
+    (nest,) = [s for p in finished(schedule_of(module)).phases for s in p.steps if isinstance(s, Nest)]
+    assert nest.loops[0].extent == 16
+    rng = np.random.default_rng(4)
+    at, turn = rng.integers(-1, 3, (2, 16, 1)).astype(np.int32)
+    agrees(module, rng.integers(0, 99, (16, 9, 9, 2)).astype(np.int32), at, turn)

@@ -169,3 +169,34 @@ def test_logic_with_what_is_known(known: str, op: str, order: str) -> None:
     p = np.array([True, False, True, True, False])
     (found,), (expected,) = codegen.compile(module)(p), interp.evaluate(module, p)
     np.testing.assert_array_equal(found, expected)
+
+
+CHOSEN = """func.func @main(%p: tensor<5xi1>, %x: tensor<5xi32>, %y: tensor<5xi32>) -> tensor<5xi32> {{
+  %f = stablehlo.constant dense<{known}> : tensor<5xi1>
+  %q = stablehlo.compare {direction}, {order} : (tensor<5xi1>, tensor<5xi1>) -> tensor<5xi1>
+  %a = stablehlo.negate %x : tensor<5xi32>
+  %b = stablehlo.negate {other} : tensor<5xi32>
+  %s = stablehlo.select %q, %a, %b : tensor<5xi1>, tensor<5xi32>
+  return %s : tensor<5xi32>
+}}"""
+
+
+def chosen(direction: str = "NE", known: str = "false", order: str = "%p, %f", other: str = "%y") -> set[str]:
+    module = hlo.parse(CHOSEN.format(direction=direction, known=known, order=order, other=other))
+    given = np.array([True, False, True, True, False]), np.arange(5, dtype=np.int32), np.arange(5, dtype=np.int32) + 7
+    (found,), (expected,) = codegen.compile(module)(*given), interp.evaluate(module, *given)
+    np.testing.assert_array_equal(found, expected)
+    return names(module)
+
+
+def test_a_choice_between_equal_values_is_none() -> None:
+    """The branches of a `cond` under `vmap` often agree, in part: a fold was computed of a choice, its test and a copy."""
+    assert chosen(other="%x") == {"negate"}
+    assert "select" in chosen(other="%y")
+
+
+@pytest.mark.parametrize("order", ["%p, %f", "%f, %p"])
+@pytest.mark.parametrize(("direction", "known"), [("NE", "false"), ("EQ", "true"), ("NE", "true"), ("EQ", "false")])
+def test_a_boolean_is_not_asked_for_again(direction: str, known: str, order: str) -> None:
+    """`jnp.remainder` compares the signs of its operands, of which one is known as a rule."""
+    assert ("compare" not in chosen(direction, known, order)) is ((direction == "NE") is (known == "false"))

@@ -28,7 +28,6 @@ from tiling.loops.element_ir import (
     Scalar,
     all_nodes,
     children,
-    loads,
     loads_among,
     operands_first,
     own_expressions,
@@ -37,7 +36,7 @@ from tiling.loops.element_ir import (
 )
 from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Scope, Skip, Step
 from tiling.passes.merge_nests import join_steps, one_skip
-from tiling.passes.order_loops import innermost, steps_looked_up
+from tiling.passes.order_loops import innermost, loads_that_count, steps_looked_up
 
 __all__ = ["Access", "Fold", "Operation", "Part", "Stored", "Work", "as_in", "join_all", "lanes_used", "order_of", "work_of"]
 
@@ -52,7 +51,7 @@ class Access:
     variables: tuple[Var, ...]
     depends: int
     is_taken: bool  # by every iteration: it is inside of no choice
-    counts: bool = True  # for the order of the loops: it is no fold's initial value
+    counts: bool = True  # for the order of the loops (`tiling.passes.order_loops.loads_that_count`)
 
 
 @dataclass(frozen=True)
@@ -159,9 +158,9 @@ def work_of(nest: Nest) -> Work:
             known[n] = (all_of, 0, 1 << place[n.place]) if isinstance(n, Load) else (all_of, own, below)
     chosen = any(type(n) is Choose or (type(n) is Load and n.runtimes) for n in nodes)
     taken = {x.place for x in unconditional_loads(roots)} if chosen else place.keys()
-    starts = [n for f in nest.folds for n in f.inits if not isinstance(n, Scalar)]
-    each = loads(nest.each) if starts else read
-    steps = {x.place for x in each} if starts else place.keys()
+    starts = any(not isinstance(n, Scalar) for f in nest.folds for n in f.inits)
+    has_places = any(runtimes_of(n) for n in nodes)
+    steps = {x.place for x in loads_that_count(nest)} if starts or has_places else place.keys()
     accesses = tuple([Access(x, variables, known[x][0], x.place in taken, x.place in steps) for x in read])
 
     def operation(n: Node, cost: float) -> Operation:
@@ -176,7 +175,7 @@ def work_of(nest: Nest) -> Work:
     stores = [Stored(s.value, s.buffer, s.index, variables, operation(s.node, 0.0), known[s.node][0]) for s in nest.stores]
     return Work(
         nest.loops, tuple(operations), accesses, tuple(stores), tuple([Fold(f, variables) for f in nest.folds]),
-        nest.order_is_fixed, nest.skip, any(runtimes_of(n) for n in nodes), tuple(parts),
+        nest.order_is_fixed, nest.skip, has_places, tuple(parts),
     )  # fmt: skip
 
 
