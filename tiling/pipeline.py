@@ -61,7 +61,7 @@ from tiling.program.images.winograd import winograd_convolutions
 from tiling.program.in_place_updates import mark_updates
 from tiling.program.look_up_functions import look_up_functions
 from tiling.program.promotion import promoted
-from tiling.program.random_bits import random_bits
+from tiling.program.random.bits import random_bits
 from tiling.program.run_in_strips import run_in_strips
 from tiling.program.spread_inside import spread_inside
 from tiling.program.swap_products import turn_products

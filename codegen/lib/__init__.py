@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.lib import buffer, narrow, representation, scalar, scalar_bits
+from codegen.lib import buffer, narrow, random_words, representation, scalar, scalar_bits
 from codegen.lib.micro_kernels import (
     contract,
     contract_ahead,
@@ -36,6 +36,7 @@ def _public(module: Any) -> dict[str, Any]:
 NAMESPACE: dict[str, Any] = {
     **_public(scalar),
     **_public(scalar_bits),
+    **_public(random_words),
     **narrow.NAMESPACE,
     **representation.NAMESPACE,
     "at": buffer.at,

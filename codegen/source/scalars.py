@@ -307,6 +307,7 @@ SCALAR_CODE: dict[str, ScalarCode] = {
     "not": ScalarCode(_call("bit_not")),
     "popcnt": ScalarCode(_on_bits("popcnt")),
     "count_leading_zeros": ScalarCode(_on_bits("count_leading_zeros", correction=True)),
+    "threefry2x32": ScalarCode(_call("threefry2x32")),
     **{name: ScalarCode(_shift(name)) for name in ("shift_left", "shift_right_arithmetic", "shift_right_logical")},
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from hlo.module import DenseArray, Module, Op, Value
 from hlo.registry import Elementwise, Literal
 from interp.machine import Budget, Context, Limits
 from interp.registry import rule_for
+from interp.rules.random import threefry_2x32
 from tests.interpreter.run import run
 from tiling.loops.ir import Schedule
 from tiling.program.in_place_updates import is_update
@@ -22,6 +23,10 @@ CONTEXT = Context(Module({}), Budget(Limits()))
 
 def scalars(op: Op, function: str, arguments: Sequence[Array]) -> Array:
     """A scalar function of an op, as the evaluator has it."""
+    if function == "threefry2x32":
+        key_0, key_1, *counter = np.broadcast_arrays(*arguments)
+        first, second = (word.astype(np.uint64) for word in threefry_2x32((key_0, key_1), (counter[0], counter[1])))
+        return np.asarray(first | second << np.uint64(32))
     semantics = op.definition.semantics
     own = semantics.function if isinstance(semantics, Elementwise) else op.definition.mnemonic
     plain = function.removeprefix("fast_")

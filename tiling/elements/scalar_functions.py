@@ -231,6 +231,7 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     **dict.fromkeys(("acosh", "asinh", "erf_inv"), ScalarFunction(20)),
     **dict.fromkeys(("bessel_i1e", "digamma", "lgamma"), ScalarFunction(40)),
     **dict.fromkeys(("polygamma", "zeta"), ScalarFunction(100)),
+    "threefry2x32": ScalarFunction(115),  # twenty rounds of an addition, a rotation by two shifts and an exclusive or; the keys
     # An addition's cost, and nothing else known.
     **dict.fromkeys((
         "bitcast_convert", "ceil", "clamp", "complex", "conj", "count_leading_zeros", "floor", "imag", "is_finite", "is_inf",

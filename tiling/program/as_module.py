@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hlo.calls import callees
 from hlo.clone import clone_block
 from hlo.module import Block, Function, Module, Op, Value, walk
 from hlo.registry import definition
 from tiling.program.flatten import Program
+from tiling.program.random.threefry import THREEFRY, in_ops
 
 __all__ = ["as_module"]
 
@@ -20,7 +23,7 @@ def as_module(program: Program, base: Module, marked: bool = False) -> Module:
     Ops that only routines know are plain ones in it, unless it keeps them `marked`: then it can be printed, but not evaluated.
     """
     done: dict[Value, Value] = {}
-    ops = [op if marked else _plain(op, done) for op in program.ops]
+    ops = [x for op in program.ops for x in ([op] if marked else _plain(op, done))]
     results = [done.get(v, v) for v in program.results]
     body = Block([])
     body.arguments = list(program.arguments)
@@ -43,14 +46,18 @@ def _called(body: Block, base: Module) -> set[str]:
     return found
 
 
-def _plain(op: Op, done: dict[Value, Value]) -> Op:
+def _plain(op: Op, done: dict[Value, Value]) -> Sequence[Op]:
+    if op.definition is THREEFRY:
+        rounds = in_ops(op, [done.get(v, v) for v in op.operands])
+        done[op.results[0]] = rounds[-1].results[0]
+        return rounds
     prefix = next((p for p in _OWN_FORMS if op.name.startswith(p)), None)
     if prefix is None and not done:
-        return op
+        return [op]
     operands = [done.get(v, v) for v in op.operands]
     made = op.definition if prefix is None else definition(f"stablehlo.{op.name.removeprefix(prefix)}")
     new = Op(made, operands if prefix is None else operands[: _OWN_FORMS[prefix]], op.attributes,
              [clone_block(b, done) for b in op.regions], [r.type for r in op.results], op.location, op.extra,
              [r.name for r in op.results])  # fmt: skip
     done.update(zip(op.results, new.results, strict=True))
-    return new
+    return [new]

@@ -46,6 +46,8 @@ from tiling.program.images.winograd import winograd_convolutions
 from tiling.program.known_tests import known_result, splat
 from tiling.program.look_up_functions import look_up_functions
 from tiling.program.promotion import factors_as_bytes, products_of_choices
+from tiling.program.random.recognized import is_threefry
+from tiling.program.random.threefry import words_of_call
 from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unroll_short_loops import times_written_out
@@ -176,6 +178,7 @@ class _Builder:
         self.module, self.supports, self.keeps_quantized, self.on = module, supports, keeps_quantized, on
         self.ops: list[Op] = []
         self.known: dict[Hashable, Op] = {}
+        self.generators: dict[Block, bool] = {}
         self.merges = on("merge_equal_ops")
         self.scalars = Scalars(self._appended)
 
@@ -191,7 +194,7 @@ class _Builder:
                 position += 1
                 copies = self._copies(op, env)
                 callee = op.regions[1] if copies else self._called(op) or self._inside(op)
-                if callee is not None:
+                if callee is not None and not (op.definition.calls and self._is_threefry(callee)):
                     inner = {a: env[v] for a, v in zip(callee.arguments, op.operands, strict=True)}
                     if not op.definition.calls:
                         inner.update({v: env.get(v, v) for v in captured_values(callee)})
@@ -215,6 +218,14 @@ class _Builder:
         """The body of the function that an op stands for."""
         calls = op.definition.calls
         return self.module.functions[op.attr(calls)].body if calls else None
+
+    def _is_threefry(self, callee: Block) -> bool:
+        if self.supports is None or len(callee.arguments) != 4 or not self.on("random_bits"):
+            return False
+        known = self.generators.get(callee)
+        if known is None:
+            known = self.generators[callee] = is_threefry(callee, self._called)
+        return known
 
     def _inside(self, op: Op) -> Block | None:
         """The region that an op stands for: the plan has its own fusions."""
@@ -242,6 +253,8 @@ class _Builder:
 
     def _expansion(self, op: Op, env: Mapping[Value, Value]) -> tuple[Block | None, bool]:
         """What an op is made of, or None; and whether its parts may be made of others."""
+        if op.definition.calls:
+            return words_of_call(op), True
         parted = without_tuples(op, env) if self.on("untuple") else None
         if parted is not None:
             return parted, True

@@ -10,7 +10,7 @@
     unary_einsum "ab->a"              ->  a sum
     get_dimension_size                ->  the size
     bitcast_convert to another width  ->  shifts (tiling.program.bitcasts)
-    rng_bit_generator state           ->  the generator's arithmetic on counters (tiling.program.random_bits)
+    rng_bit_generator state           ->  the generator's arithmetic on counters (tiling.program.random.bits)
     convolution with one window        ->  dot_general over channels, rows and columns
     dynamic_slice of all of x         ->  x, wherever it begins
     dynamic_update_slice of all of x  ->  the update
@@ -34,7 +34,7 @@ from hlo.registry import Elementwise, Literal
 from hlo.types import ElementType, TensorType
 from tiling.program.bitcasts import bitcast, bitcast_convert
 from tiling.program.fourier_halves import fourier
-from tiling.program.random_bits import random_bits
+from tiling.program.random.bits import random_bits
 
 __all__ = ["PASSES", "UNFOLDED", "Unfold"]
 

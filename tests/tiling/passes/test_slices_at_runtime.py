@@ -158,8 +158,8 @@ def test_what_places_are_computed_from_is_read_once_for_each_row() -> None:
     %q = stablehlo.subtract %p, %turn : tensor<16x1xi32>
     %i = stablehlo.iota dim = 0 : tensor<16x1xi32>
     %k = stablehlo.concatenate %i, %p, %q, dim = 1 : (tensor<16x1xi32>, tensor<16x1xi32>, tensor<16x1xi32>) -> tensor<16x3xi32>
-    %r = "stablehlo.gather"(%fields, %k) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 2, 3], collapsed_slice_dims = [0],
-      start_index_map = [0, 1, 2], index_vector_dim = 1>, slice_sizes = array<i64: 1, 7, 7, 2>}>
+    %r = "stablehlo.gather"(%fields, %k) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 2, 3],
+      collapsed_slice_dims = [0], start_index_map = [0, 1, 2], index_vector_dim = 1>, slice_sizes = array<i64: 1, 7, 7, 2>}>
       : (tensor<16x9x9x2xi32>, tensor<16x3xi32>) -> tensor<16x7x7x2xi32>
     return %r : tensor<16x7x7x2xi32> }""")
     (nest,) = [s for p in finished(schedule_of(module)).phases for s in p.steps if isinstance(s, Nest)]

@@ -18,11 +18,11 @@ from hlo.builder import Builder
 from hlo.decompositions.expressions import Expression
 from hlo.module import Op, Value
 from hlo.types import ELEMENT_TYPES, ElementType, TensorType
+from tiling.program.random.threefry import words
 
 __all__ = ["random_bits"]
 
 X = Expression
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def random_bits(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
@@ -75,20 +75,6 @@ def _counted(b: Builder, n: int) -> X:
     return X(b, b.iota(TensorType((n,), ELEMENT_TYPES["ui64"]), 0))
 
 
-def _rounds_of_threefry(key: tuple[X, X], x: tuple[X, X]) -> tuple[X, X]:
-    keys = (key[0], key[1], _xor(_xor(key[0], key[1]), key[0].lift(0x1BD11BDA)))
-    n = x[0].type.static_shape[0]
-    wide = [_spread(k, n) for k in keys]
-    first, second = x[0] + wide[0], x[1] + wide[1]
-    for group in range(5):
-        for by in _ROTATIONS[group % 2]:
-            first = first + second
-            second = _xor(second.apply("stablehlo.shift_left", by) | (second >> (32 - by)), first)
-        first = first + wide[(group + 1) % 3]
-        second = second + _spread(keys[(group + 2) % 3] + (group + 1), n)
-    return first, second
-
-
 def _xor(x: X, y: X) -> X:
     return x.apply("stablehlo.xor", y)
 
@@ -101,7 +87,7 @@ def _threefry(b: Builder, state: Sequence[X], shape: tuple[int, ...], wide: bool
         axis = even[0] if even else int(np.argmax(shape)) if shape else 0
         half = tuple(-(-n // 2) if k == axis else n for k, n in enumerate(shape))
     n = prod(half)
-    first, second = _rounds_of_threefry(_halves(state[0]), _halves(_spread(state[1], n) + _counted(b, n)))
+    first, second = words(b, _halves(state[0]), _halves(_spread(state[1], n) + _counted(b, n)))
     following = [state[0], state[1] + n]
     if wide or not shape:
         value = _joined(first, second) if wide else first
