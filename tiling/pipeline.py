@@ -63,6 +63,7 @@ from tiling.program.look_up_functions import look_up_functions
 from tiling.program.promotion import promoted
 from tiling.program.random.bits import random_bits
 from tiling.program.run_in_strips import run_in_strips
+from tiling.program.scatter_onto import scatter_onto
 from tiling.program.spread_inside import spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unfold import UNFOLDED
@@ -157,6 +158,10 @@ PIPELINE = (
     Pass(
         "swap_products", PROGRAM, PROGRAM, turn_products, True,
         "a product only read transposed is the product of the swapped factors; once it is known who reads what",
+    ),
+    Pass(
+        "scatter_onto", PROGRAM, PROGRAM, scatter_onto, True,
+        "a sum with a few rows scattered into zeros: they are scattered onto the other operand; before rows are marked in place",
     ),
     Pass(
         "channels_last", PROGRAM, PROGRAM, channels_last, True,

@@ -9,15 +9,16 @@ alone. Whether the memory can be shared is decided on the kernels (`tiling.plann
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from hlo.clone import clone_block
+from hlo.clone import captured_values, clone_block
 from hlo.errors import Declined
 from hlo.module import Op, Value
-from hlo.registry import OpDefinition, definition
-from hlo.types import ElementType, TensorType
+from hlo.registry import OpDefinition, SumOfProducts, definition
 from tiling.program.flatten import Program
+from tiling.program.scatter_onto import is_small_update
 
 __all__ = ["UPDATES", "is_update", "mark_updates"]
 
@@ -30,8 +31,6 @@ def _marked(name: str) -> OpDefinition:
     return replace(plain, name=_PREFIX + plain.mnemonic, access=_IN_PLACE, semantics=_IN_PLACE)
 
 
-_NEW = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": 2}
-"""Op -> the number of the operand that holds the new elements. Operand 0 is what they are written over."""
 UPDATES = frozenset({"stablehlo.dynamic_update_slice", "stablehlo.scatter"})
 """Ops whose marked form has a routine."""
 
@@ -44,16 +43,19 @@ def is_update(op: Op) -> bool:
 def mark_updates(program: Program, owned: Iterable[Value], takes: Callable[[Op], bool]) -> Program:
     """The program with its small updates of owned values marked, those that `takes` agrees to.
 
-    Owned are the values given, what control flow gives, and what other updates give.
+    Owned are the values given, what control flow gives, and what other updates give; and of scatters and products what one op
+    alone reads.
     """
     mine = set(owned)
+    readers = Counter(v for op in program.ops for v in (*op.operands, *(v for b in op.regions for v in captured_values(b))))
+    readers.update(program.results)
     done: dict[Value, Value] = {}
     ops: list[Op] = []
     changed = False
     for op in program.ops:
         operands = [done.get(v, v) for v in op.operands]
         new = op
-        marks = bool(operands) and operands[0] in mine and takes(op) and _is_small(op) and operands[0] not in operands[1:]
+        marks = bool(operands) and operands[0] in mine and takes(op) and is_small_update(op) and operands[0] not in operands[1:]
         if marks or operands != list(op.operands) or any(op.regions):
             regions = op.regions
             if done and regions:
@@ -66,18 +68,9 @@ def mark_updates(program: Program, owned: Iterable[Value], takes: Callable[[Op],
                 changed = True
         if marks or op.definition.is_control:
             mine.update(new.results)
+        elif op.name == "stablehlo.scatter" or isinstance(op.definition.semantics, SumOfProducts):
+            mine.update(made for made, r in zip(new.results, op.results, strict=True) if readers[r] == 1)
         ops.append(new)
     if not changed:
         return program
     return Program(program.name, program.arguments, tuple(ops), tuple(done.get(v, v) for v in program.results))
-
-
-def _is_small(op: Op) -> bool:
-    """True when at most half of the elements are new, and kernels know the types."""
-    for v in (*op.operands, *op.results):
-        if not isinstance(v.type, TensorType) or not v.type.is_static or not isinstance(v.type.element, ElementType):
-            return False
-    size = op.operands[0].tensor.size_elems
-    if len(op.results) != 1 or not size:
-        return False
-    return 0 < 2 * op.operands[_NEW[op.name]].tensor.size_elems <= size

@@ -237,6 +237,17 @@ LONG_FUNCTION = """
   %1 = stablehlo.multiply %x, %0 : tensor<64x1024xf8E4M3FN>
   return %1 : tensor<64x1024xf8E4M3FN>"""
 
+ONTO = """  %z = stablehlo.constant dense<0.0> : tensor<64x8xf32>
+  %s = "stablehlo.scatter"(%z, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %c = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %c : tensor<f32>
+    }) : (tensor<64x8xf32>, tensor<5x1xi32>, tensor<5x8xf32>) -> tensor<64x8xf32>
+  %x = stablehlo.negate %v : tensor<64x8xf32>
+  %r = stablehlo.add %x, %s : tensor<64x8xf32>
+  return %r : tensor<64x8xf32>"""
+
 EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "inline": file("softmax"),
     "untuple": lambda: hlo.parse(TUPLES),
@@ -253,6 +264,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
     "fourier_halves": text("%x: tensor<4x16xf32>", "tensor<4x9xcomplex<f32>>", FOURIER),
     "decompose": text("%x: tensor<8xf32>, %y: tensor<8xf32>", "tensor<8xf32>", FORMULA),
     "swap_products": text("%x: tensor<16x24xf32>, %w: tensor<24x8xf32>", "tensor<8x16xf32>", TURNED),
+    "scatter_onto": text("%v: tensor<64x8xf32>, %i: tensor<5x1xi32>, %u: tensor<5x8xf32>", "tensor<64x8xf32>", ONTO),
     "channels_last": text(
         "%x: tensor<1x3x9x9xf32>, %v: tensor<16x3x3x3xf32>, %w: tensor<16x16x3x3xf32>", "tensor<1x16xf32>", CONVOLUTIONS
     ),
