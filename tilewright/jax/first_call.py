@@ -46,6 +46,7 @@ from interp import Limits, evaluate
 from tilewright.jax.kept_programs import keep
 from tilewright.jax.lapack import CUSTOM_CALLS
 from tilewright.jax.windows import as_xla_takes_windows
+from tiling.program.random.recognized import is_threefry
 from tiling.program.unroll_short_loops import trips
 
 __all__ = ["Ahead", "Later", "begin", "compile_ahead", "evaluated", "parsed"]
@@ -145,8 +146,13 @@ def _effect(module: Module) -> str | None:
 
 
 def _compile_seconds(module: Module) -> float:
-    """About what compiling takes: equal layers are planned once, and are the same kernels."""
-    ops = [op for f in module.functions.values() for op in walk(f.body)]
+    """About what compiling takes: equal layers are planned once, and are the same kernels; Threefry's rounds are one function."""
+    functions = module.functions
+
+    def called(op: Op) -> Block | None:
+        return functions[op.attr(op.definition.calls)].body if op.definition.calls else None
+
+    ops = [op for f in functions.values() if not is_threefry(f.body, called) for op in walk(f.body)]
     kinds = {(op.name, *(v.type for v in (*op.operands, *op.results))): op for op in ops}
     large = sum(any(_elems(r) > _LARGE_ELEMS for r in op.results) for op in kinds.values())
     windows = {_window(op) for op in ops} - {None}
