@@ -95,6 +95,7 @@ class ScalarFunction:
               widens them by a rounding); of an ascending function `ascending` makes it
     arrays    the function on arrays of doubles, integers or booleans, to try the bodies of folds that call it on samples
     neutral   e with f(x, e) = x, of an associative and commutative function: folds by it may be taken in any order and in parts
+    ops       how many ops it is written out as in each place that calls it, where that is what limits of code are about
 
     >>> from math import copysign
     >>> known = ScalarFunction(cost=6, span=ascending(lambda x: copysign(1.0, x) if isinf(x) else x / (1 + abs(x))))
@@ -106,6 +107,7 @@ class ScalarFunction:
     span: SpanFunction | Declined = NOT_BOUNDED
     arrays: ArrayFunction | Declined = NOT_SAMPLED
     neutral: Neutral | Declined = NOT_ASSOCIATIVE
+    ops: int = 1
 
     @property
     def is_associative(self) -> bool:
@@ -231,7 +233,7 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     **dict.fromkeys(("acosh", "asinh", "erf_inv"), ScalarFunction(20)),
     **dict.fromkeys(("bessel_i1e", "digamma", "lgamma"), ScalarFunction(40)),
     **dict.fromkeys(("polygamma", "zeta"), ScalarFunction(100)),
-    "threefry2x32": ScalarFunction(115),  # twenty rounds of an addition, a rotation by two shifts and an exclusive or; the keys
+    "threefry2x32": ScalarFunction(115, ops=115),  # twenty rounds: an addition, two shifts, `or` and `xor`
     # An addition's cost, and nothing else known.
     **dict.fromkeys((
         "bitcast_convert", "ceil", "clamp", "complex", "conj", "count_leading_zeros", "floor", "imag", "is_finite", "is_inf",
@@ -243,6 +245,8 @@ SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
 """By the name that `hlo.registry.Elementwise` has, and the two cheaper formulas that `tiling.elements.rules` puts in."""
 
 _UNKNOWN = ScalarFunction()
+LONG_FUNCTIONS = {name: f.ops for name, f in SCALAR_FUNCTIONS.items() if f.ops > 1}
+"""How many ops those are written out as that limits of code have to know of."""
 
 
 def scalar_function(name: str) -> ScalarFunction:

@@ -17,6 +17,7 @@ from math import prod
 
 from hlo.access import Condition
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Maximum, Minimum, Var
+from tiling.elements.code_size import code_size
 from tiling.loops.affine import rows_of_results, step_along
 from tiling.loops.domains.conditions import for_all
 from tiling.loops.domains.split_domain import Rewriting, pinned, split_domain
@@ -79,7 +80,7 @@ def _around_rows(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
         return [nest]
     nodes = list(all_nodes(roots))
     # Each part is the nest's code once more: of much code only loops are cut whose edges are a small part.
-    least = LEAST_CUT if len(nodes) > MUCH_CODE else 1
+    least = LEAST_CUT if code_size(nodes) > MUCH_CODE else 1
     around = [x for x in nest.loops if x is not rows[0] and x.extent >= least]
     edges = dict.fromkeys(e for n in nodes if isinstance(n, Choose) and (e := _edges(n, rows[0], around)))
     if len(edges) < LEAST_EDGES:

@@ -43,6 +43,7 @@ from codegen.kernel.ir import (
 from codegen.kernel.rename import assigned, substituted
 from codegen.source.emit import PhaseSource, parameter
 from tiling import Buffer, Fusion, Scope
+from tiling.elements.scalar_functions import LONG_FUNCTIONS
 
 __all__ = ["with_whole_loops"]
 
@@ -70,7 +71,8 @@ def _fits(loop: Loop) -> bool:
     if not all(isinstance(n, (Compute, Copy, Loop, Choice)) for n in found):
         return False
     kernels = [n for n in found if isinstance(n, Compute)]
-    lines = sum(n.source.source.count("\n") for n in kernels)
+    texts = [n.source.source for n in kernels]
+    lines = sum(t.count("\n") + sum(t.count(f"{name}(") * ops for name, ops in LONG_FUNCTIONS.items()) for t in texts)
     return bool(kernels) and lines <= MOST_LINES and sum(_seconds(n.fusion) for n in kernels) <= MOST_SECONDS
 
 

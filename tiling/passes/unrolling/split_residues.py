@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import lcm
 
 from indexing.expr import Const, Expr, Interval, Var
+from tiling.elements.code_size import code_size
 from tiling.loops.affine import divisions, expressions_below, step_along
 from tiling.loops.domains.split_domain import Part, Rewriting, points_of, residue_class, split_whole_groups
 from tiling.loops.element_ir import Load, Node, all_nodes, has_runtimes, node_variables
@@ -87,4 +88,4 @@ def _size(nest: Nest) -> int:
     """The nodes of one iteration: what is the same in all of them is computed before the loop."""
     inner = nest.loops[-1].variable
     memo: dict[Node, frozenset[Var]] = {}
-    return sum(inner in node_variables(n, memo) for n in all_nodes([s.node for s in nest.stores]))
+    return code_size(n for n in all_nodes([s.node for s in nest.stores]) if inner in node_variables(n, memo))

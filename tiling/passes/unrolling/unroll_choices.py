@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from hlo.access import Condition
 from indexing.expr import Const, Interval, Var, simplify, substitute
+from tiling.elements.code_size import code_size
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, points_of
 from tiling.loops.element_ir import Choose, Load, Node, Test, all_nodes, moves_runtimes, node_variables
@@ -87,6 +88,6 @@ def _unrolled(nest: Nest, loop: Loop, buffer_of: Callable[[Load], Buffer], range
     if any(x.loops != body.loops for x in made):
         return nest
     shared = share_equal_nodes(body, buffer_of)
-    before = sum(sum(1 for _ in all_nodes([s.node])) for s in body.stores)  # however many of them are one node already
-    after = sum(1 for _ in all_nodes([s.node for s in shared.stores]))
+    before = sum(code_size(all_nodes([s.node])) for s in body.stores)  # however many of them are one node already
+    after = code_size(all_nodes([s.node for s in shared.stores]))
     return shared if after <= MOST_NODES and before >= LEAST_SHARED * after else nest
