@@ -382,6 +382,24 @@ def test_loops_that_say_how_often_they_turn_are_known_before_they_run(
         assert "as long as the compiler" in found.reason
 
 
+def test_a_large_op_counts_as_as_many_small_ones_as_take_as_long() -> None:
+    """Fifty sweeps over a field of 64 x 64 were thought to take a quarter of what they took, and were evaluated for nothing."""
+    text = COUNTED.format(turns=50)
+    small, large = (hlo.parse(t) for t in (text, text.replace("tensor<f32>", "tensor<100x1000xf32>")))
+    (few, _), (many, most) = (first_call._steps(m, "main") for m in (small, large))
+    assert few < 500 and most == many
+    assert 50 * 10 < many - few < 50 * 100, "400,000 bytes in each turn, at one to ten in a nanosecond, and 12 us for an op"
+
+
+def test_threefry_is_no_long_function_to_compile() -> None:
+    jax = pytest.importorskip("jax")
+    key = np.array([3, 5], np.uint32)
+    text = jax.jit(lambda k: jax.random.bits(jax.random.wrap_key_data(k), (5, 3))).lower(key).as_text()
+    module = hlo.parse(text)
+    other = hlo.parse(text.replace("466688986", "466688987"))  # of the keys' sum: nothing that a kernel knows
+    assert first_call._compile_seconds(module) + 0.02 < first_call._compile_seconds(other)
+
+
 def test_of_branches_either_may_run(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A particle filter resamples in most turns: it was evaluated for nothing, as only the shorter branch counted."""
     long = "\n".join(f"%{k} = stablehlo.tanh %x : tensor<f32>" for k in range(90))

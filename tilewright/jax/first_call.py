@@ -180,7 +180,10 @@ def _window(op: Op) -> tuple[Any, ...] | None:
 
 
 def _steps(module: Module, entry: str) -> tuple[int, int | None]:
-    """How many ops a run executes at least and at most; None where some loop does not say how often it turns: it may never."""
+    """How many ops a run executes at least and at most; None where some loop does not say how often it turns: it may never.
+
+    A large op counts as so many small ones as take as long.
+    """
     known: dict[str, tuple[int, int | None]] = {}
 
     def function(name: str) -> tuple[int, int | None]:
@@ -202,7 +205,9 @@ def _steps(module: Module, entry: str) -> tuple[int, int | None]:
             test, body = op.regions
             times = trips(op.operands, (test.arguments, test.results[0]), (body.arguments, body.results))
             return 1 + sum(least) * (times or 0), 1 + sum(most) * times if is_known and times is not None else None
-        return 1 + min(least, default=0), 1 + max(most, default=0) if is_known else None  # of branches one runs
+        size_bytes = 0 if _is_view(op) else sum(map(_size_bytes, op.results))
+        own = 1 + int(size_bytes / (_BYTES_A_SECOND * _STEP_SECONDS))
+        return own + min(least, default=0), own + max(most, default=0) if is_known else None  # of branches one runs
 
     return function(entry)
 
@@ -211,8 +216,12 @@ def _evaluator_seconds(module: Module) -> float:
     """About what a run takes in which each op runs once: how often loops turn is not known, and is limited as they run."""
     ops = [op for f in module.functions.values() for op in walk(f.body)]
     made = [r for op in ops if not _is_view(op) for r in op.results]
-    size_bytes = sum(r.type.size_bytes for r in made if isinstance(r.type, TensorType) and r.type.is_static)
+    size_bytes = sum(map(_size_bytes, made))
     return len(ops) * _RULE_SECONDS + size_bytes / _BYTES_A_SECOND + sum(map(_products, ops)) / _PRODUCTS_A_SECOND
+
+
+def _size_bytes(v: Value) -> int:
+    return v.type.size_bytes if isinstance(v.type, TensorType) and v.type.is_static else 0
 
 
 def _is_view(op: Op) -> bool:

@@ -24,7 +24,7 @@ from tiling.elements.rules import simplify_node
 from tiling.loops.affine import rows_of_results, step_along
 from tiling.loops.domains.conditions import bounds_by, settled
 from tiling.loops.domains.split_domain import Rewriting, points_of, where_all_hold
-from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, node_variables
+from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, moves_runtimes, node_variables
 from tiling.loops.ir import FoldStep, LoopKind, Nest, Store
 from tiling.loops.monoid import Monoid
 
@@ -92,11 +92,11 @@ def _scanned(nest: Nest, ranges: dict[Var, Interval], known: Known) -> Nest | No
     (f,) = nest.folds
     reductions = [x for x in nest.loops if x.kind is LoopKind.REDUCTION and x.extent > 1]
     is_fold = isinstance(f.op.definition.semantics, Fold) and len(f.nodes) == 1
-    if not is_fold or len(reductions) != 1 or f.carried or has_runtimes(f.nodes):
+    if not is_fold or len(reductions) != 1 or f.carried:
         return None
     (r,) = reductions
     for i in nest.loops:
-        if i.kind is not LoopKind.PARALLEL or i.extent < 2 or not i.is_whole:
+        if i.kind is not LoopKind.PARALLEL or i.extent < 2 or not i.is_whole or moves_runtimes(f.nodes, (i.variable, r.variable)):
             continue
         last = i.upper
         if r.upper is simplify(last, ranges) and r.lower is simplify(last - i.variable, ranges):

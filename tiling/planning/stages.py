@@ -43,7 +43,7 @@ LEAST_WINDOWS = 4
 FAR_LARGER = 256  # times: an operand beside which another one is nothing
 MANY_PARTS = 8  # side by side: who reads them chooses among them for each element
 _CONCATENATE = "stablehlo.concatenate"
-WORTH_STORING_USES = 8  # products that an operand's element at a place known at run time takes part in
+WORTH_STORING_USES = 8  # products or windows that an operand's element at a place known at run time takes part in
 
 
 def compilable(op: Op) -> Declined | None:
@@ -145,6 +145,11 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
                 wanted.update(v for v in _parts_of(op.operands) if weight[v] >= EXPENSIVE and _bytes(v) >= WORTH_STORING_BYTES)
         elif declined[op] is not None:
             wanted.update(op_inputs(op))
+        elif isinstance(op.definition.semantics, Fold):
+            # Windows over what lies at places known at run time: a running sum is one of what is in memory, without padding.
+            for below in map(_below_pads, op.operands):
+                if below in is_placed and below.op not in anchors and _uses(op, below) >= WORTH_STORING_USES:
+                    wanted.add(below)
         elif isinstance(op.definition.semantics, SumOfProducts):
             for v in op.operands:
                 below = below_moves(v)
@@ -173,6 +178,14 @@ def ops_of(stages: Sequence[Stage], stage_of: Mapping[Value, Stage]) -> set[Op]:
             inside.add(v.op)
         todo.extend(v.op.operands)
     return inside
+
+
+def _below_pads(v: Value) -> Value:
+    """What a value is moved and padded from."""
+    v = below_moves(v)
+    while v.op is not None and v.op.name == "stablehlo.pad":
+        v = below_moves(v.op.operands[0])
+    return v
 
 
 def _parts_of(operands: Sequence[Value]) -> Iterator[Value]:
@@ -282,10 +295,10 @@ def _has_known_shape(op: Op) -> bool:
     return isinstance(out, TensorType) and out.is_static
 
 
-def _uses(contraction: Op, operand: Value) -> float:
-    """How many products an element of a contraction's operand takes part in."""
-    terms = prod(v.interval.size for v in Reads(contraction, 0).ranges) if _has_known_shape(contraction) else 1
-    return contraction.results[0].tensor.size_elems * terms / max(operand.tensor.size_elems, 1)
+def _uses(op: Op, operand: Value) -> float:
+    """How many products, or windows, an element of a contraction's or a fold's operand takes part in."""
+    terms = prod(v.interval.size for v in Reads(op, 0).ranges) if _has_known_shape(op) else 1
+    return op.results[0].tensor.size_elems * terms / max(operand.tensor.size_elems, 1)
 
 
 def _bytes(v: Value) -> int:
