@@ -391,6 +391,14 @@ def test_a_large_op_counts_as_as_many_small_ones_as_take_as_long() -> None:
     assert 50 * 10 < many - few < 50 * 100, "400,000 bytes in each turn, at one to ten in a nanosecond, and 12 us for an op"
 
 
+def test_a_short_program_whose_loop_may_turn_often_is_compiled(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop with its length as an argument was evaluated for .3 s in vain before .15 s of compiling."""
+    monkeypatch.setattr(first_call, "_compile_seconds", lambda module: 0.45)
+    found = first_call.begin(hlo.parse(ENDLESS), "main", None)
+    assert isinstance(found, Declined) and "fast" in found.reason
+    assert isinstance(first_call.begin(hlo.parse(COUNTED.format(turns=10)), "main", None), first_call.Later)
+
+
 def test_threefry_is_no_long_function_to_compile() -> None:
     jax = pytest.importorskip("jax")
     key = np.array([3, 5], np.uint32)

@@ -59,6 +59,7 @@ _LARGE_ELEMS, _LARGE_KIND_SECONDS = 1 << 16, 0.03  # tiles are sought for what i
 _WINDOW_SECONDS = 0.23  # each kernel of a convolution: its borders are code of their own
 _STRIPPED_BYTES, _PLANNED_AGAIN = 1 << 24, 1.6  # with a product that large programs are planned again, in strips
 _LEAST_SECONDS = 0.38  # what compiles faster is compiled
+_LEAST_UNKNOWN_SECONDS = 0.5  # the same of loops whose turns nobody knows: little is to be won, and all may be in vain
 _MOST_SECONDS = 60.0  # the second call is not to wait longer: it would look as if it did not come back
 _PATIENCE_SECONDS = 1.0  # that pass after the first call before another process starts: a loop calls sooner, a person later
 _LEAST_LOOK_SECONDS = 0.01
@@ -98,6 +99,8 @@ def begin(module: Module, entry: str, threads: int | None) -> Later | Declined:
     if seconds > _MOST_SECONDS and _setting() == "auto":
         return Declined("the second call would wait long for its kernels")
     least_steps, most_steps = _steps(module, entry)
+    if most_steps is None and seconds < _LEAST_UNKNOWN_SECONDS:
+        return Declined("it compiles fast")
     steps = int(_SHARE * seconds / _STEP_SECONDS)
     if most_steps is None or most_steps > steps:
         steps = int(_UNKNOWN_SHARE * seconds / _STEP_SECONDS)
