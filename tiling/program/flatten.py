@@ -256,7 +256,7 @@ class _Builder:
 
     def _expansion(self, op: Op, env: Mapping[Value, Value]) -> tuple[Block | None, bool]:
         """What an op is made of, or None; and whether its parts may be made of others."""
-        if op.definition.calls:
+        if op.definition.calls:  # all others are inlined
             return words_of_call(op), True
         parted = without_tuples(op, env) if self.on("untuple") else None
         if parted is not None:

@@ -13,6 +13,9 @@ import interp
 import tiling
 from codegen.lib.random_words import threefry2x32
 from interp.rules.random import threefry_2x32
+from tiling.elements.code_size import code_size
+from tiling.loops.element_ir import all_nodes
+from tiling.loops.ir import Nest
 from tiling.program.as_module import as_module
 
 Rotations = Sequence[Sequence[int]]
@@ -151,6 +154,15 @@ def test_the_library_computes_what_the_evaluator_computes() -> None:
         found = np.uint32(words & np.uint64(0xFFFFFFFF)), np.uint32(words >> np.uint64(32))
         a, b = (np.array([v]) for v in (k, m)), (np.array([v]) for v in (x, y))
         assert tuple(v[0] for v in threefry_2x32(tuple(a), tuple(b))) == found  # type: ignore[arg-type]
+
+
+def test_limits_of_code_know_its_rounds() -> None:
+    t = Text("7x")
+    module = module_of(t, (ROW,) * 4, unrolled(t, ("%k0", "%k1"), ("%x0", "%x1")))
+    (kernel,) = tiling.plan(module, supports=codegen.supports).fusions
+    nests = [s for p in kernel.schedule.phases for s in p.steps if isinstance(s, Nest)]
+    nodes = list(all_nodes([n for nest in nests for n in nest.each]))
+    assert code_size(nodes) > 115 > len(nodes)
 
 
 def lowered(jax: object, function: Callable[..., object], *given: object) -> hlo.Module:

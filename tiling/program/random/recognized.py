@@ -18,7 +18,7 @@ import numpy as np
 from hlo.module import Block, DenseArray, Op
 from hlo.registry import Literal, Structure
 from hlo.types import ELEMENT_TYPES, TensorType
-from tiling.program.random.threefry import ROTATIONS, SUM_OF_KEYS
+from tiling.program.random.threefry import rounds
 
 __all__ = ["is_threefry"]
 
@@ -68,7 +68,7 @@ def is_threefry(block: Block, called: Called) -> bool:
         found = _Followed(words, called).results(block, arguments)
     except _OtherError:
         return False
-    return list(found) == words.rounds(arguments[:2], arguments[2:])
+    return tuple(found) == rounds(arguments[:2], arguments[2:], words.add, words.xor, words.rotated, _Word)
 
 
 @dataclass(eq=False)
@@ -105,18 +105,6 @@ class _Words:
 
     def rotated(self, word: _Word, by: int) -> _Word:
         return self.atom(("rotated", word, by))
-
-    def rounds(self, key: Sequence[_Word], x: Sequence[_Word]) -> list[_Word]:
-        """Threefry's own."""
-        keys = (key[0], key[1], self.xor(key[0], key[1], _Word(SUM_OF_KEYS)))
-        first, second = self.add(x[0], keys[0]), self.add(x[1], keys[1])
-        for group in range(5):
-            for by in ROTATIONS[group % 2]:
-                first = self.add(first, second)
-                second = self.xor(self.rotated(second, by), first)
-            first = self.add(first, keys[(group + 1) % 3])
-            second = self.add(self.add(second, keys[(group + 2) % 3]), _Word(group + 1))
-        return [first, second]
 
 
 class _Followed:

@@ -9,7 +9,8 @@ each draw: more ops than all others together, planned and typed one by one. Kern
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from hlo.builder import Builder
 from hlo.decompositions.expressions import Expression
@@ -20,9 +21,10 @@ from hlo.registry import Elementwise, OpDefinition, Operand
 from hlo.types import ELEMENT_TYPES, TensorType
 from hlo.typesets import U, tensors
 
-__all__ = ["ROTATIONS", "SUM_OF_KEYS", "THREEFRY", "in_ops", "words", "words_of_call"]
+__all__ = ["THREEFRY", "in_ops", "rounds", "words", "words_of_call"]
 
 X = Expression
+T = TypeVar("T")
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 SUM_OF_KEYS = 0x1BD11BDA
 _BLOCK = ELEMENT_TYPES["ui64"]
@@ -73,21 +75,29 @@ def in_ops(op: Op, operands: Sequence[Value]) -> list[Op]:
     with b.into(block):
         shape = op.results[0].shape
         k0, k1, x0, x1 = (X(b, _spread(b, v, shape)) for v in operands)
-        first, second = _rounds((k0, k1), (x0, x1))
+        first, second = rounds((k0, k1), (x0, x1), lambda a, b: a + b, _xor, _rotated, k0.lift)
         second.to("ui64").apply("stablehlo.shift_left", 32).apply("stablehlo.or", first.to("ui64"))
     return list(block.ops)
 
 
-def _rounds(key: tuple[X, X], x: tuple[X, X]) -> tuple[X, X]:
-    keys = (key[0], key[1], _xor(_xor(key[0], key[1]), key[0].lift(SUM_OF_KEYS)))
-    first, second = x[0] + keys[0], x[1] + keys[1]
+def rounds(
+    key: Sequence[T], x: Sequence[T], add: Callable[[T, T], T], xor: Callable[[T, T], T], rotated: Callable[[T, int], T],
+    number: Callable[[int], T],
+) -> tuple[T, T]:  # fmt: skip
+    """Both words of a block, of whatever words are: values of a program, or unknowns."""
+    keys = (key[0], key[1], xor(xor(key[0], key[1]), number(SUM_OF_KEYS)))
+    first, second = add(x[0], keys[0]), add(x[1], keys[1])
     for group in range(5):
         for by in ROTATIONS[group % 2]:
-            first = first + second
-            second = _xor(second.apply("stablehlo.shift_left", by) | (second >> (32 - by)), first)
-        first = first + keys[(group + 1) % 3]
-        second = second + keys[(group + 2) % 3] + (group + 1)
+            first = add(first, second)
+            second = xor(rotated(second, by), first)
+        first = add(first, keys[(group + 1) % 3])
+        second = add(add(second, keys[(group + 2) % 3]), number(group + 1))
     return first, second
+
+
+def _rotated(x: X, by: int) -> X:
+    return x.apply("stablehlo.shift_left", by) | (x >> (32 - by))
 
 
 def _xor(x: X, y: X) -> X:
