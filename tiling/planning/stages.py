@@ -291,8 +291,9 @@ def _is_scattered(op: Op) -> bool:
 
 
 def _has_known_shape(op: Op) -> bool:
-    out = op.results[0].type
-    return isinstance(out, TensorType) and out.is_static
+    """Whether all sizes are known that the op's access function may ask for: its result's and its operands'."""
+    types = (op.results[0].type, *(x.type for x in op.operands))
+    return all(isinstance(t, TensorType) and t.is_static for t in types)
 
 
 def _uses(op: Op, operand: Value) -> float:
