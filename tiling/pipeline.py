@@ -58,12 +58,12 @@ from tiling.program.flatten import flatten
 from tiling.program.fourier_halves import fourier
 from tiling.program.images.channels_last import channels_last
 from tiling.program.images.winograd import winograd_convolutions
-from tiling.program.in_place_updates import mark_updates
+from tiling.program.updates.in_place import mark_updates, update_known_places
 from tiling.program.look_up_functions import look_up_functions
 from tiling.program.promotion import promoted
 from tiling.program.random.bits import random_bits
 from tiling.program.run_in_strips import run_in_strips
-from tiling.program.scatter_onto import scatter_onto
+from tiling.program.updates.scatter_onto import scatter_onto
 from tiling.program.spread_inside import spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unfold import UNFOLDED
@@ -174,6 +174,10 @@ PIPELINE = (
     Pass(
         "look_up_functions", PROGRAM, PROGRAM, look_up_functions, True,
         "a long function of one number of 16 bits is a table of all its values; before values are cut into strips",
+    ),
+    Pass(
+        "update_known_places", PROGRAM, PROGRAM, update_known_places, True,
+        "scatters to slices and progressions of places are choices, which fuse; not those that go over an owned value in place",
     ),
     Pass(
         "run_in_strips", PROGRAM, PROGRAM, run_in_strips, True,

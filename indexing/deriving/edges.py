@@ -21,7 +21,7 @@ from hlo.types import with_layout
 from indexing.caches import Memo
 from indexing.deriving.agreement import disagreement
 from indexing.deriving.may_read import MAY_READ
-from indexing.expressions.bounds import Interval
+from indexing.expressions.bounds import Interval, interval
 from indexing.expressions.simplifier import simplify
 from indexing.expressions.terms import Expr, ExprLike, Var, as_expr
 from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, build, usual
@@ -45,14 +45,24 @@ class Edge:
         return not m.constraints and m.results == tuple([v.var for v in m.dims])
 
     @cached_property
+    def conditions(self) -> tuple[Constraint, ...]:
+        """The constraints that do not hold for every index: an update as wide as its operand lies everywhere along that dimension."""
+        ranges = self._ranges
+        return tuple([c for c in self.map.constraints if not c.interval.covers(interval(c.expression, ranges))])
+
+    @property
+    def _ranges(self) -> dict[Var, Interval]:
+        m = self.map
+        return {v.var: v.interval for v in (*m.dims, *m.ranges)} | {v.var: v.interval for v in m.runtimes}
+
+    @cached_property
     def settled(self) -> tuple[Expr, ...]:
         """The element that is read, written as short as the variables' own ranges allow.
 
         In a task's ranges, which may reach beyond the result's last element, they would allow less.
         """
-        m = self.map
-        ranges = {v.var: v.interval for v in (*m.dims, *m.ranges)} | {v.var: v.interval for v in m.runtimes}
-        return tuple([simplify(e, ranges) for e in m.results])
+        ranges = self._ranges
+        return tuple([simplify(e, ranges) for e in self.map.results])
 
 
 @dataclass(frozen=True, eq=False)

@@ -178,6 +178,10 @@ def _constant_element(constant: DenseArray, index: Sequence[Expr]) -> Expr | Non
         place = tuple(e.constant for e in index)
         inside = all(0 <= i < n for i, n in zip(place, array.shape, strict=True))
         return Const(int(array[place])) if inside else None
+    # Components of an index, say, are functions of their own: one number's place in the table is one part of it.
+    if not all(0 <= e.constant < n for e, n in zip(index, array.shape, strict=True) if e.is_constant):
+        return None
+    array = array[tuple(slice(e.constant, e.constant + 1) if e.is_constant else slice(None) for e in index)]
     if array.size > _LARGEST_TABLE:
         return None
     table = array.astype(object) if array.dtype.itemsize > 4 else array.astype(np.int64)
@@ -192,5 +196,5 @@ def _constant_element(constant: DenseArray, index: Sequence[Expr]) -> Expr | Non
     for k, n in enumerate(array.shape):
         step = int(table[(*origin[:k], 1, *origin[k + 1 :])]) - first if n > 1 else 0
         fitted = fitted + step * np.arange(n).reshape([-1 if i == k else 1 for i in range(array.ndim)])
-        total = total + step * index[k]
+        total = total + step * index[k] if n > 1 else total
     return total if bool((fitted == table).all()) else None

@@ -16,7 +16,7 @@ from tiling.loops.names import Names
 from tiling.lower.placing import FusionRequest
 from tiling.pipeline import finished
 from tiling.planning.forms import lower
-from tiling.program.in_place_updates import is_update
+from tiling.program.updates.in_place import is_update
 
 MACHINE = tiling.Machine(cores=4, vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
 TINY = tiling.Machine(cores=4, vector_bytes=64, vector_registers=32, l1_bytes=1 << 10, l2_bytes=1 << 12, l3_bytes=1 << 14)

@@ -15,7 +15,7 @@ from interp.registry import rule_for
 from interp.rules.random import threefry_2x32
 from tests.interpreter.run import run
 from tiling.loops.ir import Schedule
-from tiling.program.in_place_updates import is_update
+from tiling.program.updates.in_place import is_update
 
 Array = np.ndarray[Any, Any]
 CONTEXT = Context(Module({}), Budget(Limits()))

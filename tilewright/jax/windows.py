@@ -20,6 +20,9 @@ from hlo.builder import Builder
 from hlo.module import Block, Module, Op, Value
 from hlo.registry import Literal
 from hlo.types import ElementType, TensorType, default_storage_range
+from indexing.deriving.derive import reads_of
+from indexing.deriving.runtime import known_element
+from indexing.expr import Const, Interval, Var, interval
 
 __all__ = ["as_xla_takes_windows"]
 
@@ -96,7 +99,7 @@ def _checked(op: Op, into: Block) -> Value | None:
     window = [1 if d in single else next(sizes) for d in range(operand.rank)]
     axes = dims.scatter_dims_to_operand_dims
     last = np.array([operand.static_shape[d] - window[d] for d in axes])
-    if all(window[d] == 1 for d in axes) or _is_clamped(indices, last):
+    if all(window[d] == 1 for d in axes) or _is_clamped(indices, last) or _are_inside(indices, last, dims.index_vector_dim):
         return None
     lowest, highest = default_storage_range(t.element)
     outside = np.array([max(-window[d], lowest) if lowest else min(operand.static_shape[d], highest) for d in axes])
@@ -131,6 +134,18 @@ def _row(b: Builder, numbers: np.ndarray, t: TensorType, along: int | None) -> V
         return b.constant(int(numbers[0]), t)
     shape = [len(numbers) if k == along else 1 for k in range(t.rank)]
     return b.constant(np.broadcast_to(numbers.astype(t.dtype).reshape(shape), t.static_shape).copy())
+
+
+def _are_inside(indices: Value, last: np.ndarray, along: int) -> bool:
+    """Whether the program tells that all windows lie inside, as for slices with known ends."""
+    variables = [Var(f"i{k}") for k in range(indices.rank)]
+    ranges = {v: Interval(0, n - 1) for v, n in zip(variables, indices.shape, strict=True)}
+    for number, limit in enumerate(last.tolist()):
+        place = [Const(number) if k == along else v for k, v in enumerate(variables)]
+        e = known_element(indices, place, ranges, reads_of)
+        if e is None or not Interval(0, limit).covers(interval(e, ranges)):
+            return False
+    return True
 
 
 def _is_clamped(indices: Value, last: np.ndarray) -> bool:

@@ -101,7 +101,7 @@ def reads_at(
 def _read(edge: Edge, placed: Callable[[Expr], Expr], ranges: Mapping[Var, Interval]) -> Read:
     index = tuple([placed(e) for e in edge.settled])
     held: list[Condition] = []
-    for c, span in edge.map.constraints:
+    for c, span in edge.conditions:
         e = placed(c)
         bounds = interval(e, ranges)
         if bounds.lower > span.upper or bounds.upper < span.lower:

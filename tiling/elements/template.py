@@ -241,7 +241,7 @@ class _Trace:
         ones = [{c: Const(s.lower) for c, s in e.map.constraints if s.lower == s.upper and type(c) is Var} for e in edges.reads]
         found = []
         for e, one in zip(edges.reads, ones, strict=True):
-            conditions = tuple([(_placed(c, at, parts), span) for c, span in e.map.constraints])
+            conditions = tuple([(_placed(c, at, parts), span) for c, span in e.conditions])
             known: dict[Var, Expr] = {c: k for c, k in one.items() if type(at[c]) is Var} if all(ones) else {}
             there, own = ({**at, **known}, dict[Expr, Expr]()) if known else (at, parts)
             index = where if e.is_identity else tuple([_placed(x, there, own) for x in e.map.results])

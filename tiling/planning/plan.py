@@ -24,7 +24,7 @@ from tiling.planning.search import Searches
 from tiling.planning.strips import pinned_strips, with_strips
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, flatten, given_away
-from tiling.program.in_place_updates import UPDATES, is_update, mark_updates
+from tiling.program.updates.in_place import is_update, mark_updates, update_known_places, updates_taken
 from tiling.program.inputs import factors_side_by_side, is_control, normed_kernels
 from tiling.program.run_in_strips import is_strip_loop
 
@@ -107,6 +107,8 @@ def _plan_program(
     `passed_on` are arguments with the numbers of the results that may take their memory: what a loop body's arguments become, and
     what the caller gives away.
     """
+    if runs("update_known_places"):
+        plain = update_known_places(plain, passed_on, updates_taken(around.supports))
     strips = tuple(p for p in pins if p.strips and not p.region)
     others = tuple(p for p in pins if p not in strips)
 
@@ -134,9 +136,7 @@ def _plan_as_it_is(
         inside = tuple(p.inside for p in pins if p.region[:2] == path)
         return _plan_program(region, passed, around, inside, is_strip_loop(op), True)
 
-    # Updates in place have no rule but their routine: where that is not to be had, none is marked.
-    takes = [name for name in UPDATES if marks and runs("mark_in_place")]
-    program = mark_updates(plain, passed_on, lambda op: op.name in takes and supports(op) is None)
+    program = mark_updates(plain, passed_on, updates_taken(supports)) if marks else plain
     refused = {op: reason for op in program.ops if (reason := supports(op)) is not None}
     number = {op: k for k, op in enumerate(program.ops)}
     becomes = {a: program.results[number] for a, number in passed_on.items()}

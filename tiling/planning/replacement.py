@@ -20,7 +20,7 @@ from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Pin, Plan
 from tiling.planning.plan import plan
 from tiling.planning.reuse import PlanStep
 from tiling.program.expand import Supports
-from tiling.program.in_place_updates import is_update
+from tiling.program.updates.in_place import is_update
 from tiling.routines.table import routine_of
 
 __all__ = ["apart", "evaluated", "other_schedules", "with_paths", "with_step"]

@@ -17,7 +17,7 @@ from tiling.loops.element_ir import Load, Node, loads
 from tiling.loops.ir import Buffer, Contract, Nest, Ordering, Phase, Scatter, Scope, Selection, Turn
 from tiling.planning.model import ControlStep, EvaluatorStep, Fusion, Reuse
 from tiling.program.flatten import Program
-from tiling.program.in_place_updates import is_update
+from tiling.program.updates.in_place import is_update
 
 __all__ = ["PlanStep", "ordered", "resolve_reuses", "stores_to", "taken_by_results", "writes_of_step"]
 

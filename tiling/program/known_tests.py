@@ -2,7 +2,7 @@
 
     i = iota; j = select(i < 0, i + n, i)      ->  j = i
     select(p, x, x);  p != false               ->  x;  p
-    sum over zeros                             ->  zeros
+    sum over zeros; all of true, ...           ->  zeros; true
     a move of one repeated number              ->  that number, repeated
 
 Frameworks write such tests for every access by an array of indices. As data they hide which element is read: a mask over
@@ -65,10 +65,7 @@ def known_result(op: Op, operands: Sequence[Value]) -> Value | DenseArray | None
         return None
     if isinstance(op.definition.semantics, Move) or function == "convert":
         return _moved(op, operands, type)
-    if isinstance(op.definition.semantics, Fold) and _adds(op):
-        numbers = [repeated(v) for v in operands]
-        return splat(np.int8(0), type) if all(n is not None and n == 0 for n in numbers) else None
-    return None
+    return _folded(op, operands, type) if isinstance(op.definition.semantics, Fold) else None
 
 
 def repeated(value: Value) -> np.generic | None:
@@ -105,10 +102,19 @@ def _moved(op: Op, operands: Sequence[Value], type: TensorType) -> DenseArray | 
     return splat(number.astype(type.dtype), type)
 
 
-def _adds(op: Op) -> bool:
-    """Whether a fold of one tensor is a sum."""
+_SAME = ("and", "or", "minimum", "maximum")
+"""Functions f with f(x, x) = x."""
+
+
+def _folded(op: Op, operands: Sequence[Value], type: TensorType) -> DenseArray | None:
+    """A fold over one number, whose initial value is that number as well: a sum of zeros, what holds for each of many."""
     body = op.regions[0].ops
-    return len(op.operands) == 2 and len(body) == 2 and body[0].definition.function == "add"
+    numbers = [repeated(v) for v in operands]
+    if len(numbers) != 2 or len(body) != 2 or numbers[0] is None or numbers[1] is None or numbers[0] != numbers[1]:
+        return None
+    function = body[0].definition.function
+    is_same = function in _SAME and {*body[0].operands} == {*op.regions[0].arguments}
+    return splat(numbers[0], type) if is_same or (function == "add" and numbers[0] == 0) else None
 
 
 def _compared(op: Op, operands: Sequence[Value]) -> bool | None:

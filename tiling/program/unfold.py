@@ -36,16 +36,16 @@ from tiling.program.bitcasts import bitcast, bitcast_convert
 from tiling.program.fourier_halves import fourier
 from tiling.program.random.bits import random_bits
 
-__all__ = ["PASSES", "UNFOLDED", "Unfold"]
+__all__ = ["PASSES", "UNFOLDED", "Unfold", "on_tensors"]
 
 Unfold = Callable[[Builder, Op, Sequence[Value]], "Sequence[Value] | None"]
 
 
 def _map(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
-    return _on_tensors(b, op.regions[0], operands, op.results[0].shape)
+    return on_tensors(b, op.regions[0], operands, op.results[0].shape)
 
 
-def _on_tensors(b: Builder, body: Block, operands: Sequence[Value], shape: tuple[int, ...]) -> Sequence[Value] | None:
+def on_tensors(b: Builder, body: Block, operands: Sequence[Value], shape: tuple[int, ...]) -> Sequence[Value] | None:
     """A scalar function's ops on whole tensors of one shape; None for one that is no chain of scalar ops of its operands."""
     known = dict(zip(body.arguments, operands, strict=True))
     for inner in body.ops[:-1]:
@@ -74,7 +74,7 @@ def _reduce(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | 
         return None  # a body that widens what it is given
     starts = [b.broadcast_in_dim(v, shape, ()) for v in inits]
     values = [b.reshape(v, shape) for v in inputs]
-    return _on_tensors(b, op.regions[0], [*starts, *values], shape)
+    return on_tensors(b, op.regions[0], [*starts, *values], shape)
 
 
 def _scatter(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
@@ -94,7 +94,7 @@ def _scatter(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] |
     values = [*operands[:n], *(b.reshape(u, shape) for u in operands[n + 1 :])]
     if [v.tensor.element for v in op.regions[0].arguments] != [v.tensor.element for v in values]:
         return None  # a body that widens what it is given
-    return _on_tensors(b, op.regions[0], values, shape)
+    return on_tensors(b, op.regions[0], values, shape)
 
 
 def _select_and_scatter(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:

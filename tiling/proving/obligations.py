@@ -40,7 +40,7 @@ from tiling.loops.ir import Buffer, Schedule, Scope
 from tiling.loops.limits import in_full
 from tiling.pipeline import finished
 from tiling.planning.model import Fusion, Plan
-from tiling.program.in_place_updates import is_update
+from tiling.program.updates.in_place import is_update
 from tiling.proving.contents.carried import carried_questions
 from tiling.proving.contents.computed import Assumed, computed_questions
 from tiling.proving.contents.followed import followed, in_whole_nests

@@ -28,8 +28,8 @@ from tiling.planning.model import Fusion, Plan
 from tiling.planning.plan import plan as planned
 from tiling.program.as_module import as_module
 from tiling.program.expand import Supports
-from tiling.program.flatten import flatten
-from tiling.program.in_place_updates import is_update
+from tiling.program.flatten import flatten, given_away
+from tiling.program.updates.in_place import is_update, update_known_places, updates_taken
 from tiling.words import op_summary
 
 __all__ = ["Stage", "Stages", "print_stages", "stages_of"]
@@ -92,7 +92,7 @@ def stages_of(plan: Plan, supports: Supports) -> Stages:
     return Stages(tuple(found))
 
 
-_PLANNED = ("run_in_strips", "mark_in_place")  # passes to a program that are no part of flattening it
+_PLANNED = ("update_known_places", "run_in_strips", "mark_in_place")  # passes to a program that are no part of flattening it
 
 
 def _of_program(plan: Plan, supports: Supports) -> Iterator[Stage]:
@@ -101,6 +101,12 @@ def _of_program(plan: Plan, supports: Supports) -> Iterator[Stage]:
     done: list[str] = []
     before = ""
     for p in PIPELINE:
+        if p.name == "update_known_places" and runs(p.name):
+            program = flatten(module, entry, supports, only=done)
+            owned = given_away(program, module.functions[entry]) if plan.donate else ()
+            text = str(as_module(update_known_places(program, owned, updates_taken(supports)), module, marked=True))
+            yield Stage(p.name, "program", text, text != before)
+            before = text
         if p.name == "mark_in_place" and runs(p.name):
             yield Stage(p.name, "program", _ops(plan.program.ops), any(map(is_update, plan.program.ops)))
         if p.name == "run_in_strips" and runs(p.name):

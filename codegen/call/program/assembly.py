@@ -21,7 +21,7 @@ from tiling.loops import element_ir
 from tiling.loops.ir import Nest, Phase, Turn
 from tiling.pipeline import finished
 from tiling.planning.reuse import stores_to, writes_of_step
-from tiling.program.in_place_updates import is_update
+from tiling.program.updates.in_place import is_update
 from tiling.program.inputs import right_factors
 
 __all__ = ["Assembly", "fusion_source"]

@@ -17,7 +17,7 @@ from codegen.call.recorded import recorded, restored
 from codegen.call.runs.arguments import writeable
 from codegen.launcher import memory
 from hlo.errors import Declined
-from tiling.program.in_place_updates import is_update
+from tiling.program.updates.in_place import is_update
 
 ROWS, COLUMNS = 24, 40
 TYPE = f"tensor<{ROWS}x{COLUMNS}xf32>"

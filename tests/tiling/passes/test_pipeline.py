@@ -34,7 +34,8 @@ from tiling.show.stages import Stages, print_stages, stages_of
 MACHINE = MACHINES["avx2"]
 OPTIONAL = [p.name for p in PIPELINE if p.optional]
 NAMES = [p.name for p in PIPELINE]
-WALK = [p.name for p in PIPELINE if p.target == "program" and p.name not in ("run_in_strips", "mark_in_place")]
+PLANNED = ("update_known_places", "run_in_strips", "mark_in_place")  # by the planner, which knows what may be written over
+WALK = [p.name for p in PIPELINE if p.target == "program" and p.name not in PLANNED]
 LARGE = ["causal_attention", "encoder_block", "resnet_block"]
 SMALL = ["average_pooling", "cumulative_sum", "depthwise_separable", "group_norm", "lstm_body", "max_pooling", "rotary", "top_k"]
 
@@ -207,7 +208,7 @@ def after_each(module: hlo.Module) -> Iterator[tuple[str, hlo.Module]]:
     """The module after each of the passes to a program, one after the other."""
     for k in range(1, len(WALK) + 1):
         yield WALK[k - 1], as_module(flatten(module, module.function().name, supports, only=WALK[:k]), module)
-    yield "run_in_strips and mark_in_place", as_module(planned(module).program, module)
+    yield ", ".join(PLANNED), as_module(planned(module).program, module)
 
 
 def check_programs(module: hlo.Module) -> None:
