@@ -88,6 +88,16 @@ class Machine:
         """How many elements a vector register holds."""
         return max(1, self.vector_bytes // itemsize_bytes)
 
+    @property
+    def near(self) -> Machine:
+        """The same machine for what is read and written again and again in a core's own cache: it comes from there.
+
+        >>> Machine(l2_bytes_per_second=80e9, memory_bytes_per_second=20e9).near.memory_bytes_per_second / 1e9
+        80.0
+        """
+        rate = self.l2_bytes_per_second
+        return replace(self, l3_bytes_per_second=rate, memory_bytes_per_second=max(rate, self.memory_bytes_per_second))
+
     def peak_flops(self, itemsize_bytes: int) -> float:
         """Floating-point operations one core can do in a second in contractions.
 

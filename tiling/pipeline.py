@@ -58,17 +58,17 @@ from tiling.program.flatten import flatten
 from tiling.program.fourier_halves import fourier
 from tiling.program.images.channels_last import channels_last
 from tiling.program.images.winograd import winograd_convolutions
-from tiling.program.updates.in_place import mark_updates, update_known_places
 from tiling.program.look_up_functions import look_up_functions
 from tiling.program.promotion import promoted
 from tiling.program.random.bits import random_bits
 from tiling.program.run_in_strips import run_in_strips
-from tiling.program.updates.scatter_onto import scatter_onto
 from tiling.program.spread_inside import spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unfold import UNFOLDED
 from tiling.program.unroll_short_loops import times_written_out
 from tiling.program.untuple import without_tuples
+from tiling.program.updates.in_place import mark_updates, update_known_places
+from tiling.program.updates.scatter_onto import scatter_onto
 
 __all__ = ["PIPELINE", "Surroundings", "check_settings", "finished", "lowered", "observed"]
 

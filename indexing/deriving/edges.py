@@ -46,7 +46,8 @@ class Edge:
 
     @cached_property
     def conditions(self) -> tuple[Constraint, ...]:
-        """The constraints that do not hold for every index: an update as wide as its operand lies everywhere along that dimension."""
+        """The constraints that do not hold for every index: an update as wide as its operand lies everywhere along that
+        dimension."""
         ranges = self._ranges
         return tuple([c for c in self.map.constraints if not c.interval.covers(interval(c.expression, ranges))])
 

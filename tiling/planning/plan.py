@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from hlo.errors import Declined
 from hlo.module import Module, Op, Value, as_module, walk
+from hlo.types import TensorType
 from tiling.cost_model import CostModel, model_of, with_model
 from tiling.machine import Machine
 from tiling.passing import runs
@@ -24,9 +25,9 @@ from tiling.planning.search import Searches
 from tiling.planning.strips import pinned_strips, with_strips
 from tiling.program.expand import Supports
 from tiling.program.flatten import Program, flatten, given_away
-from tiling.program.updates.in_place import is_update, mark_updates, update_known_places, updates_taken
 from tiling.program.inputs import factors_side_by_side, is_control, normed_kernels
 from tiling.program.run_in_strips import is_strip_loop
+from tiling.program.updates.in_place import is_update, mark_updates, update_known_places, updates_taken
 
 __all__ = ["Supports", "all_ops", "plan", "plan_flattened"]
 
@@ -95,7 +96,21 @@ class _Around:
     module: Module
     supports: Supports
     deadline: float | None
-    searches: Searches = field(default_factory=Searches)
+    searched: dict[Machine, Searches] = field(default_factory=dict)
+
+    @property
+    def searches(self) -> Searches:
+        return self.searched.setdefault(self.machine, Searches())
+
+    def inside(self, op: Op, region: Program) -> _Around:
+        """The same for an op's region. A loop whose arguments and results fit a core's own cache finds them there in each
+        turn."""
+        values = (*region.arguments, *region.results)
+        is_known = all(isinstance(v.type, TensorType) and v.type.is_static for v in values)
+        if op.name != "stablehlo.while" or model_of(self.machine) is not None or not is_known:
+            return self
+        fits = sum(v.tensor.size_bytes for v in values) <= self.machine.l2_bytes
+        return replace(self, machine=self.machine.near) if fits else self
 
 
 def _plan_program(
@@ -134,7 +149,7 @@ def _plan_as_it_is(
     def plan_region(op: Op, k: int, region: Program, passed: Mapping[Value, int]) -> Plan:
         path = (number[op], k)
         inside = tuple(p.inside for p in pins if p.region[:2] == path)
-        return _plan_program(region, passed, around, inside, is_strip_loop(op), True)
+        return _plan_program(region, passed, around.inside(op, region), inside, is_strip_loop(op), True)
 
     program = mark_updates(plain, passed_on, updates_taken(supports)) if marks else plain
     refused = {op: reason for op in program.ops if (reason := supports(op)) is not None}

@@ -48,11 +48,11 @@ from tiling.program.look_up_functions import look_up_functions
 from tiling.program.promotion import factors_as_bytes, products_of_choices
 from tiling.program.random.recognized import is_threefry
 from tiling.program.random.threefry import words_of_call
-from tiling.program.updates.scatter_onto import scatter_onto
 from tiling.program.spread_inside import Scalars, spread_inside
 from tiling.program.swap_products import turn_products
 from tiling.program.unroll_short_loops import times_written_out
 from tiling.program.untuple import has_tuples, part_of, without_tuples
+from tiling.program.updates.scatter_onto import scatter_onto
 
 __all__ = [
     "Program",

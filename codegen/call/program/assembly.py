@@ -21,8 +21,8 @@ from tiling.loops import element_ir
 from tiling.loops.ir import Nest, Phase, Turn
 from tiling.pipeline import finished
 from tiling.planning.reuse import stores_to, writes_of_step
-from tiling.program.updates.in_place import is_update
 from tiling.program.inputs import right_factors
+from tiling.program.updates.in_place import is_update
 
 __all__ = ["Assembly", "fusion_source"]
 

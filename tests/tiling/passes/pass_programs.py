@@ -108,6 +108,17 @@ UPDATED = """
     %b = stablehlo.sine %a : tensor<64xf32>"""
 UPDATE = """%u = stablehlo.constant dense<7.0> : tensor<4xf32>
   %r = stablehlo.dynamic_update_slice %w, %u, %zero : (tensor<64xf32>, tensor<4xf32>, tensor<i32>) -> tensor<64xf32>"""
+KNOWN_PLACES = """
+  %0 = stablehlo.slice %x [1:7, 1:7] : (tensor<8x8xf32>) -> tensor<6x6xf32>
+  %1 = stablehlo.sine %0 : tensor<6x6xf32>
+  %one = stablehlo.constant dense<1> : tensor<2xi32>
+  %r = "stablehlo.scatter"(%x, %one, %1) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0, 1],
+      scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 0>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) : (tensor<8x8xf32>, tensor<2xi32>, tensor<6x6xf32>) -> tensor<8x8xf32>
+  return %r : tensor<8x8xf32>"""
 ACROSS = """
   %0 = stablehlo.transpose %y, dims = [1, 0] : (tensor<64x96xf32>) -> tensor<96x64xf32>
   %1 = stablehlo.add %x, %0 : tensor<96x64xf32>
@@ -272,6 +283,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
         "%x: tensor<1x24x24x64xf32>, %w: tensor<3x3x64x64xf32>", "tensor<1x24x24x64xf32>", WINDOW
     ),
     "look_up_functions": text("%x: tensor<64x1024xf8E4M3FN>", "tensor<64x1024xf8E4M3FN>", LONG_FUNCTION),
+    "update_known_places": text("%x: tensor<8x8xf32>", "tensor<8x8xf32>", KNOWN_PLACES),
     "run_in_strips": text(
         "%x: tensor<512x96xf32>, %w: tensor<96x8192xf32>", "(tensor<512x96xf32>, tensor<96x8192xf32>)", STRIPS
     ),

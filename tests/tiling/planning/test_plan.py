@@ -263,3 +263,33 @@ def test_a_product_joins_another_one_only_where_that_is_cheaper() -> None:
     plan = tiling.plan(hlo.parse(text), machine=tiling.Machine(cores=2, vector_bytes=64, vector_registers=32))
     (decision,) = plan.decisions
     assert decision.apart < decision.together < decision.apart * 1.16 and not decision.fused
+
+
+LOOP = """
+func.func @main(%x: tensor<{n}x{n}xf32>) -> tensor<{n}x{n}xf32> {{
+  %z = stablehlo.constant dense<0> : tensor<i32>
+  %c = stablehlo.constant dense<1> : tensor<i32>
+  %e = stablehlo.constant dense<9> : tensor<i32>
+  %o:2 = stablehlo.while(%i = %z, %a = %x) : tensor<i32>, tensor<{n}x{n}xf32>
+  cond {{
+    %p = stablehlo.compare LT, %i, %e : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  }} do {{
+    %b = stablehlo.sine %a : tensor<{n}x{n}xf32>
+    %j = stablehlo.add %i, %c : tensor<i32>
+    stablehlo.return %j, %b : tensor<i32>, tensor<{n}x{n}xf32>
+  }}
+  return %o#1 : tensor<{n}x{n}xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize(("n", "is_near"), [(150, True), (1024, False)])
+def test_a_loop_finds_small_data_in_a_cores_own_cache(n: int, is_near: bool) -> None:
+    """A leapfrog step of 150 x 150 was shared by two threads, as if its fields came from memory in each turn: it took twice as
+    long as on one."""
+    machine = tiling.Machine(cores=2, vector_bytes=64, vector_registers=32, l2_bytes=1 << 20)
+    plan = tiling.plan(hlo.parse(LOOP.format(n=n)), machine=machine)
+    (loop,) = [s for s in plan.steps if isinstance(s, tiling.ControlStep)]
+    (body,) = [r.plan for r in loop.regions if r.plan.fusions and r.plan.fusions[0].outputs[0].rank]
+    assert (body.machine == machine.near) is is_near

@@ -1,4 +1,4 @@
-"""Scatters to slices and progressions of places: as choices they give what scatters give, and they are left where that is better."""
+"""Scatters to slices and progressions of places: as choices they give what scatters give; they stay where that is better."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def scatter(
 ) -> str:  # fmt: skip
     dense = str(indices.tolist()).replace("'", "")
     return f"""  %{name}_i = stablehlo.constant dense<{dense}> : {tensor(indices.shape, "i32")}
-  %{name} = "stablehlo.scatter"({operand}, %{name}_i, {update}) <{{scatter_dimension_numbers = #stablehlo.scatter<{numbers}>}}> ({{
+  %{name} = "stablehlo.scatter"({operand}, %{name}_i, {update}) <{{
+    scatter_dimension_numbers = #stablehlo.scatter<{numbers}>}}> ({{
     ^bb0(%a: tensor<f32>, %b: tensor<f32>):
       {BODIES[body]}
     }}) : ({tensor(shape)}, {tensor(indices.shape, "i32")}, {tensor(updated)}) -> {tensor(shape)}"""
@@ -98,7 +99,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("indices, updated", OTHERS.values(), ids=list(OTHERS))
+@pytest.mark.parametrize(("indices", "updated"), OTHERS.values(), ids=list(OTHERS))
 def test_other_places_are_scattered(indices: np.ndarray, updated: tuple[int, ...]) -> None:
     line = scatter("r", "%x", (8, 6), indices, "%u", updated, "update_window_dims = [1], inserted_window_dims = [0], "
                    "scatter_dims_to_operand_dims = [0], index_vector_dim = 1", "add")  # fmt: skip
@@ -154,13 +155,13 @@ def test_random_places_give_what_scatters_give(seed: int) -> None:
         spans[d] = (low if step > 0 else low + (count - 1) * -step, step, count)
     grid = np.meshgrid(*(s + k * np.arange(n) for s, k, n in (spans[d] for d in order)), indexing="ij") if order else []
     fixed = {d: rng.randrange(shape[d]) for d in range(rank) if kinds[d] == "one"}
-    widths = {d: rng.randint(1, shape[d]) if kinds[d] == "slice" else shape[d] for d in range(rank) if kinds[d] in ("all", "slice")}
+    windows = [d for d in range(rank) if kinds[d] in ("all", "slice")]
+    widths = {d: rng.randint(1, shape[d]) if kinds[d] == "slice" else shape[d] for d in windows}
     starts = {d: rng.randint(0, shape[d] - w) for d, w in widths.items() if kinds[d] == "slice"}
     named = [d for d in range(rank) if kinds[d] != "all"]
     base = np.shape(grid[0]) if grid else ()
     parts = [grid[order.index(d)] if d in batch else np.full(base, fixed.get(d, starts.get(d, 0))) for d in named]
     indices = np.stack(parts, -1) if parts else np.zeros((*base, 0), int)
-    windows = sorted(widths)
     dims = ["w"] * len(windows) + ["s"] * len(order)
     rng.shuffle(dims)
     sizes = {"w": iter([widths[d] for d in windows]), "s": iter([spans[d][2] for d in order])}

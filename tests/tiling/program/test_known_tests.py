@@ -147,7 +147,7 @@ SUMS = """func.func @main(%x: tensor<6xi32>) -> tensor<6xi32> {{
     (0, 0, "add", True), (0, 1, "add", False), (1, 0, "add", False), (3, 3, "maximum", True), (3, 1, "maximum", False),
     (3, 3, "and", True), (1, 1, "multiply", False),
 ])  # fmt: skip
-def test_folds_over_what_they_begin_with_are_known_where_that_changes_nothing(term: int, init: int, body: str, gone: bool) -> None:
+def test_folds_over_what_they_begin_with_are_known(term: int, init: int, body: str, gone: bool) -> None:
     module = hlo.parse(SUMS.format(term=term, init=init, body=body))
     assert ("reduce" not in names(module)) is gone
     x = np.arange(6, dtype=np.int32)

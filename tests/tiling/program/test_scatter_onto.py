@@ -86,3 +86,26 @@ def test_other_sums_stay(lines: list[str], results: str) -> None:
 def test_a_body_may_add_in_either_order() -> None:
     body = "\n".join([scatter("s", "%z", 0), scatter("t", "%z", 1, order="%b, %a"), added("%s", "%t"), f"return %r : {TABLE}"])
     assert "add" not in planned(module_of(body))
+
+
+SPOT = """func.func @main(%x: tensor<64x64xf32>, %u: tensor<1x1xf32>) -> (tensor<64x64xf32>, tensor<64x64xf32>) {{
+  %z = stablehlo.constant dense<{around}> : tensor<f32>
+  %p = stablehlo.pad %u, %z, low = {low}, high = {high}, interior = [0, 0] : (tensor<1x1xf32>, tensor<f32>) -> tensor<64x64xf32>
+  %y = stablehlo.sine %x : tensor<64x64xf32>
+  %s = stablehlo.add %p, %y : tensor<64x64xf32>
+  %t = stablehlo.transpose %s, dims = [1, 0] : (tensor<64x64xf32>) -> tensor<64x64xf32>
+  return %s, %t : tensor<64x64xf32>, tensor<64x64xf32>
+}}"""
+
+
+@pytest.mark.parametrize(("low", "high", "around", "made"), [
+    ((40, 40), (23, 23), "0.0", "in_place.scatter"), ((0, 63), (63, 0), "0.0", "stablehlo.pad"), ((40, 40), (23, 23), "1.0", "stablehlo.pad"),
+])  # fmt: skip
+def test_a_spot_is_added_in_place(low: tuple[int, int], high: tuple[int, int], around: str, made: str) -> None:
+    """The gradient of `x[40, 40]`: whatever read the sum asked in its innermost loop whether it was there."""
+    module = hlo.parse(SPOT.format(low=list(low), high=list(high), around=around))
+    rng = np.random.default_rng(1)
+    given = [rng.standard_normal((64, 64), np.float32), np.full((1, 1), 3.0, np.float32)]
+    for a, b in zip(codegen.compile(module)(*given), interp.evaluate(module, *given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+    assert made in [op.name for op in tiling.plan(module, supports=codegen.supports).program.ops]

@@ -31,9 +31,9 @@ from tiling.planning.search import Searches
 from tiling.program.as_module import as_module
 from tiling.program.compute_again import Again, compute_again
 from tiling.program.flatten import Program, flatten
-from tiling.program.updates.in_place import is_update
 from tiling.program.run_in_strips import StripFinder, Strips, run_in_strips
 from tiling.program.strip_cuts import Cut, cut_of_result, cuts_of_operand, strip_of, strip_type
+from tiling.program.updates.in_place import is_update
 
 
 def test_numbers_of_strips_are_divisors() -> None:

@@ -65,8 +65,10 @@ class _Owners:
     def __init__(self, program: Program, owned: Iterable[Value], takes: Callable[[Op], bool]) -> None:
         self.mine = set(owned)
         self.takes = takes
-        self.readers = Counter(v for op in program.ops for v in (*op.operands, *(v for b in op.regions for v in captured_values(b))))
-        self.readers.update(program.results)
+        self.readers = Counter(program.results)
+        for op in program.ops:
+            self.readers.update(op.operands)
+            self.readers.update(v for b in op.regions for v in captured_values(b))
 
     def marks(self, op: Op, operands: Sequence[Value]) -> bool:
         if op.name not in UPDATES or operands[0] in operands[1:] or not self.takes(op) or not is_small_update(op):

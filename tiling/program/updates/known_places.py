@@ -56,7 +56,8 @@ class Places:
 
 
 def are_amid(shape: Sequence[int], places: Sequence[Places]) -> bool:
-    """Whether places are few and amid a large value: written out, they would be asked for in the innermost loop over all of it."""
+    """Whether places are few and amid a large value: written out, they would be asked for in the innermost loop over all of
+    it."""
     return prod(shape) >= LEAST_AROUND_SPOT and any(p.is_amid(n) for p, n in zip(places, shape, strict=True))
 
 
@@ -188,7 +189,8 @@ def _updated(b: Builder, op: Op, operands: Sequence[Value], places: Sequence[Pla
         starts = [b.constant(n, TensorType((), ELEMENT_TYPES["i32"])) for n in low]
         return [b.dynamic_update_slice(x, v, starts) for x, v in zip(inputs, values, strict=True)]
     config = [(p.low, n - 1 - max(p.start, p.last), abs(p.step) - 1) for p, n in zip(places, inputs[0].shape, strict=True)]
-    is_new = b.pad(b.constant(True, TensorType(shape, ELEMENT_TYPES["i1"])), b.constant(False, TensorType((), ELEMENT_TYPES["i1"])), config)
+    truth = ELEMENT_TYPES["i1"]
+    is_new = b.pad(b.constant(True, TensorType(shape, truth)), b.constant(False, TensorType((), truth)), config)
     spread = [b.pad(v, b.constant(0, TensorType((), v.tensor.element)), config) for v in values]
     return [b.select(is_new, v, x) for v, x in zip(spread, inputs, strict=True)]
 

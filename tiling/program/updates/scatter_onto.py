@@ -6,7 +6,8 @@
 The gradient of a table that a program reads at several places is such a sum, of tables that are nearly all zeros: each was
 filled, read and added as a whole. Scattered one onto the other they are one table, to which each adds its few rows in place
 (`tiling.program.updates.in_place`). The gradient of an element that is read is a few numbers amid zeros, which would be asked
-for in the innermost loop of whatever reads the sum. What is added to one element is added in another order, as it is by scatters anyway.
+for in the innermost loop of whatever reads the sum. What is added to one element is added in another order, as it is by scatters
+anyway.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ def _is_spot(op: Op) -> bool:
         return False
     low, high = op.attr("edge_padding_low"), op.attr("edge_padding_high")
     number = repeated(zero)
-    if number is None or number != 0 or any(op.attr("interior_padding")) or min((*low, *high), default=0) < 0 or 0 in update.shape:
+    if number is None or number != 0 or any(op.attr("interior_padding")):
+        return False
+    if min((*low, *high), default=0) < 0 or 0 in update.shape:
         return False
     places = [Places(at, 1, n, None) for at, n in zip(low, update.shape, strict=True)]
     return isinstance(update.tensor.element, ElementType) and are_amid(op.results[0].shape, places)
