@@ -99,7 +99,9 @@ SPOT = """func.func @main(%x: tensor<64x64xf32>, %u: tensor<1x1xf32>) -> (tensor
 
 
 @pytest.mark.parametrize(("low", "high", "around", "made"), [
-    ((40, 40), (23, 23), "0.0", "in_place.scatter"), ((0, 63), (63, 0), "0.0", "stablehlo.pad"), ((40, 40), (23, 23), "1.0", "stablehlo.pad"),
+    ((40, 40), (23, 23), "0.0", "in_place.scatter"),
+    ((0, 63), (63, 0), "0.0", "stablehlo.pad"),
+    ((40, 40), (23, 23), "1.0", "stablehlo.pad"),
 ])  # fmt: skip
 def test_a_spot_is_added_in_place(low: tuple[int, int], high: tuple[int, int], around: str, made: str) -> None:
     """The gradient of `x[40, 40]`: whatever read the sum asked in its innermost loop whether it was there."""
