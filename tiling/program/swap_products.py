@@ -1,9 +1,10 @@
 """A product's result that is only read transposed is the product of the swapped factors.
 
-    transpose (a . b), free dimensions swapped        ->   b . a
+    transpose (a . b), free dimensions swapped         ->   b . a
     transpose (a . b), whose rows are along a's last   ->   transpose (b . a), whose rows stay rows
 
-The second is worth it as whatever reads a transpose, one element here and one there, fetches a line of memory for each. Gradients of products come so: the rule of a factor gives the result in the order of the product that it stands in, and turns it.
+Gradients of products come so: the rule of a factor gives the result in the order of the product that it stands in, and turns it.
+The second is worth it as whatever reads a transpose, one element here and one there, fetches a line of memory for each.
 """
 
 from __future__ import annotations
