@@ -128,6 +128,12 @@ def test_a_row_amid_a_large_value_is_stored_over_it() -> None:
     assert checked(module_of((n, n), (n,), lines)) == ["in_place.scatter"]
 
 
+def test_a_constant_is_not_written_over() -> None:
+    n = 64
+    lines = f"  %z = stablehlo.constant dense<2.0> : {tensor((n, n))}\n" + row("r", "%z", 40, n)
+    assert checked(module_of((n, n), (n,), lines)) == ["stablehlo.scatter"]
+
+
 def test_of_many_updates_the_later_ones_are_stored_over_the_first() -> None:
     lines, over = [], "%x"
     for k in range(MOST_WRITTEN_OUT + 3):

@@ -76,8 +76,8 @@ class _Owners:
         return operands[0] in self.mine or self._is_spot(op, operands[0])
 
     def _is_spot(self, op: Op, over: Value) -> bool:
-        """Whether an op updates a small part amid a value that is there for it alone."""
-        if over.op is None or self.readers[op.operands[0]] != 1:
+        """Whether an op updates a small part amid a value that is there for it alone. (Constants stay what they are.)"""
+        if over.op is None or not over.op.operands or self.readers[op.operands[0]] != 1:
             return False
         places = known_places(op)
         return places is not None and are_amid(over.shape, places)
