@@ -12,6 +12,7 @@ import hlo
 import interp
 import tiling
 from hlo.module import Op
+from indexing.deriving.edges import edges_of
 from tiling.program.updates.in_place import MOST_WRITTEN_OUT
 from tiling.program.updates.known_places import known_places
 
@@ -120,6 +121,19 @@ def test_conditions_on_edges_are_one_kernel() -> None:
     module = module_of((n, n), (n,), lines)
     assert checked(module) == ["stablehlo.dynamic_update_slice"] * 2
     assert len(tiling.plan(module, supports=codegen.supports).fusions) == 1
+
+
+def test_rows_as_wide_as_their_value_are_asked_for_by_row_alone() -> None:
+    """A test along a dimension in which the update lies everywhere cut the innermost loop of tiles for nothing."""
+    update = '%r = stablehlo.dynamic_update_slice %x, %u, %i, %j : (tensor<8x6xf32>, tensor<3x6xf32>, tensor<i32>, tensor<i32>)'
+    module = hlo.parse(
+        f"func.func @main(%x: tensor<8x6xf32>, %u: tensor<3x6xf32>, %i: tensor<i32>, %j: tensor<i32>) -> tensor<8x6xf32> "
+        f"{{\n  {update} -> tensor<8x6xf32>\n  return %r : tensor<8x6xf32>\n}}"
+    )
+    edges = edges_of(module.function().body.ops[0])
+    assert not isinstance(edges, hlo.Declined)
+    (read,) = [e for e in edges.reads if e.operand == 1]
+    assert (len(read.map.constraints), len(read.conditions)) == (2, 1)
 
 
 def test_a_row_amid_a_large_value_is_stored_over_it() -> None:
