@@ -39,6 +39,8 @@ class Machine:
     tile_products         products of two bytes that tile registers sum in a cycle: 1024 with AMX; 1 where there are none
     ahead_bytes           how far ahead a large input that is walked through is asked for: two pages, less where the hardware
                           foresees the next page by itself
+    rows_at_a_time        how many long rows that come from memory are read side by side: where the hardware stops fetching ahead
+                          at the end of a page, several wait for their next pages together; elsewhere streams disturb each other
 
     Raises ValueError, which names the field, for a number that no machine has.
 
@@ -66,6 +68,7 @@ class Machine:
     pair_products: int = 1
     tile_products: int = 1
     ahead_bytes: int = 8192
+    rows_at_a_time: int = 1
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -178,6 +181,7 @@ class Machine:
             pair_products=2 if "avx512_bf16" in features and found.vector_bytes == 64 else 1,
             tile_products=_TILE_PRODUCTS if "amx_int8" in features and found.vector_bytes == 64 else 1,
             ahead_bytes=2048 if _foresees_pages() else found.ahead_bytes,
+            rows_at_a_time=4 if _is_zen_3() else found.rows_at_a_time,
             l1_bytes=caches.get(1, found.l1_bytes),
             l2_bytes=caches.get(2, found.l2_bytes),
             l3_bytes=_share(caches.get(3, found.l3_bytes), os.cpu_count() or 1),
@@ -260,6 +264,14 @@ def _cpu_flags() -> frozenset[str]:
 def _foresees_pages() -> bool:
     """Whether the hardware follows a stream from page to page: Intel's does (next-page prefetcher, since 2012)."""
     return _of_cpu("vendor_id") == "GenuineIntel"
+
+
+def _is_zen_3() -> bool:
+    """AMD's Zen 3 reads four rows side by side at 1.16 times the rate of one, Zen 4 at .6 to .9 (maxima of 8192 x 4096)."""
+    family, model = _of_cpu("cpu family"), _of_cpu("model")
+    if _of_cpu("vendor_id") != "AuthenticAMD" or family != "25" or not model.isdigit():
+        return False
+    return int(model) < 0x10 or 0x20 <= int(model) < 0x60
 
 
 def _of_cpu(what: str) -> str:

@@ -93,6 +93,11 @@ def _rows_apart(rewrite: Callable[[Nest, Around], list[Nest]]) -> Callable[[Sche
     return _nests(lambda n, a: [n] if any(x.together != 1 for x in n.loops) else rewrite(n, a))
 
 
+def _long_rows(schedule: Schedule) -> Schedule:
+    count = schedule.rows_at_a_time
+    return schedule if count == 1 else _rows_apart(lambda n, a: long_rows_together(n, a.buffer_of, a.ranges, count))(schedule)
+
+
 def _prefetched(schedule: Schedule) -> Schedule:
     def update(step: Scatter | Selection, around: Around) -> Scatter | Selection:
         return prefetch_rows_of_updates(step, around.buffer_of)
@@ -290,8 +295,8 @@ PIPELINE = (
         "a maximum of a long row takes two instructions an element, and most rows no second look",
     ),
     Pass(
-        "long_rows_together", LOOPS, LOOPS, _rows_apart(lambda n, a: long_rows_together(n, a.buffer_of, a.ranges)), True,
-        "four rows of whole pages are read at a time; after their second look is decided, which each has for itself",
+        "long_rows_together", LOOPS, LOOPS, _long_rows, True,
+        "rows of whole pages are read as many at a time as the machine does best; after their second look is decided",
     ),
     Pass(
         "prefetch_rows", LOOPS, LOOPS, _prefetched, True,

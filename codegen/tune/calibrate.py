@@ -8,22 +8,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import numpy as np
 
+from codegen.call.executable import Executable
 from codegen.launcher import memory
 from codegen.launcher.launch import Plan, Step
 from codegen.lib.micro_kernels.contract import micro_shape
 from codegen.native.jit import compile_kernel
 from codegen.native.signature import KernelSignature, Param
 from codegen.remembered.machine import remember_machine
+from codegen.supports import supports
 from codegen.target import default_target
+from hlo import parse
+from tiling import plan
 from tiling.machine import Machine
+from tiling.passes.group_rows import LEAST_LONG_BYTES
 
 __all__ = ["calibrate"]
 
 AHEAD_BYTES = (2048, 8192)  # how far ahead inputs may be asked for: half a page, two pages
+ROWS_AT_A_TIME = (1, 4)
 PAUSE_SECONDS = 50e-6  # between two calls of a program: helpers have gone to sleep
 
 # A task sums `part` elements at its place, `rounds` times.
@@ -36,6 +43,13 @@ def kernel(begin, end, x, out):
                 a = reduce_add(a, x[t*{part} + i])
         out[16*t] = a
 """
+
+# Greatest elements of rows of four pages, which come from memory.
+_ROWS = """func.func @main(%x: tensor<{rows}x4096xf32>) -> tensor<{rows}xf32> {{
+  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [1]
+    : (tensor<{rows}x4096xf32>, tensor<f32>) -> tensor<{rows}xf32>
+  return %0 : tensor<{rows}xf32> }}"""
 
 _PRODUCT = """
 def kernel(begin, end, a, b, c):
@@ -56,7 +70,7 @@ def calibrate(budget_seconds: float = 0.6) -> Machine:
     `budget_seconds` bounds the measuring (compiling the probes, once, comes on top).
     """
     machine = Machine.detect()
-    share = budget_seconds / 7
+    share = budget_seconds / 8
     from_memory = {n: _read_rate(machine.l3_bytes * 4, machine.cores, share, n) for n in AHEAD_BYTES}
     found = replace(
         machine,
@@ -67,12 +81,13 @@ def calibrate(budget_seconds: float = 0.6) -> Machine:
         ahead_bytes=max(from_memory, key=lambda distance: from_memory[distance]),
         hertz=_clock(machine, share),
         launch_seconds=_launch(machine, share),
+        rows_at_a_time=_rows_at_a_time(machine, share),
     )
     remember_machine(found)
     return found
 
 
-def _best(run: Callable[[], None], seconds: float) -> float:
+def _best(run: Callable[[], object], seconds: float) -> float:
     """The least time of a few runs within about `seconds`, after one that does not count."""
     run()
     least, end = float("inf"), time.perf_counter() + seconds
@@ -104,6 +119,18 @@ def _read_rate(size_bytes: int, threads: int, seconds: float, ahead_bytes: int =
     addresses = np.array([x.ctypes.data, out.ctypes.data], np.int64)
     plan = Plan([Step(kernel, threads, (0, 1))])
     return 4.0 * part * rounds * threads / _best(lambda: plan.run(addresses, threads), seconds)
+
+
+def _rows_at_a_time(machine: Machine, seconds: float) -> int:
+    """How many long rows side by side are read from memory in the least time; one, where more gain less than a thirtieth."""
+    rows = max(4 * machine.l3_bytes, 2 * LEAST_LONG_BYTES) // (4 * 4096)
+    module = parse(_ROWS.format(rows=rows))
+    plans = {n: plan(module, machine=replace(machine, rows_at_a_time=n), supports=supports) for n in ROWS_AT_A_TIME}
+    runs = {n: Executable(p, machine.cores) for n, p in plans.items()}
+    x = _array(rows * 4096).reshape(rows, 4096)
+    spent = {n: _best(partial(run, x), seconds / len(runs)) for n, run in runs.items()}
+    best = min(spent, key=lambda n: spent[n])
+    return best if spent[best] < spent[1] * 29 / 30 else 1
 
 
 def _clock(machine: Machine, seconds: float) -> float:

@@ -18,7 +18,7 @@ MACHINES = {
     "avx2": Machine(
         cores=2, vector_bytes=32, vector_registers=16, fma_per_cycle=2, hertz=3.0e9, l1_bytes=32 << 10, l2_bytes=1 << 20,
         l3_bytes=16 << 20, l1_bytes_per_second=150e9, l2_bytes_per_second=80e9, l3_bytes_per_second=40e9,
-        memory_bytes_per_second=40e9, launch_seconds=5e-6,
+        memory_bytes_per_second=40e9, launch_seconds=5e-6, rows_at_a_time=4,
     ),
     "avx512": Machine(
         cores=16, vector_bytes=64, vector_registers=32, fma_per_cycle=2, hertz=3.0e9, l1_bytes=48 << 10, l2_bytes=2 << 20,

@@ -410,6 +410,7 @@ class Schedule:
     notes: tuple[str, ...] = ()
     form: str = ""  # which of a fusion's forms this is, where there is a choice (`tiling.planning.forms`)
     kept: frozenset[Value] = frozenset()  # values that calls with the same arguments find made, and packed
+    rows_at_a_time: int = 1  # how many long rows of memory the final loops read side by side, where there are any (`Machine`)
 
     @property
     def main(self) -> Phase:

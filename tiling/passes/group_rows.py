@@ -17,9 +17,9 @@ for what the last one wrote. In registers the fold of each keeps its order.
 
     for i: for r: out[i] = f(out[i], x[i, r])   ->   for i in steps of 4: for r: the results of i, ... i + 3, each in a register
 
-Rows of whole pages that come from memory are read four at a time: what is fetched ahead of a loop stops where a page ends, and
-four rows wait for their next pages together. In the caches nothing is gained, and little where an element is less than 4 bytes.
-Each fold keeps its order, but for what vectors change anyway.
+Rows of whole pages that come from memory are read four at a time, or as many as `Machine.rows_at_a_time` says: where what is
+fetched ahead of a loop stops at the end of a page, four rows wait for their next pages together. In the caches nothing is
+gained, and little where an element is less than 4 bytes. Each fold keeps its order, but for what vectors change anyway.
 
     for i: for c: out[i, c] = x[i, c] w[0, c] + x[i + 1, c] w[1, c]   ->   the same for i, i + 1, ... i + 3 in one step
 
@@ -41,10 +41,10 @@ from tiling.loops.affine import step_along
 from tiling.loops.carry import going_on
 from tiling.loops.domains.split_domain import split_whole_groups
 from tiling.loops.element_ir import Apply, Choose, Load, Node, all_nodes, has_runtimes, loads
-from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest
+from tiling.loops.ir import Buffer, FoldStep, Loop, LoopKind, Nest, Schedule
 from tiling.loops.marks import rows_faults
 
-__all__ = ["group_rows", "long_rows_together", "results_together", "scan_rows_together", "windows_together"]
+__all__ = ["group_rows", "has_long_rows", "long_rows_together", "results_together", "scan_rows_together", "windows_together"]
 
 ROWS = 4
 BOUNDED_ROWS = 8
@@ -166,12 +166,12 @@ def _is_short_of_vectors(nest: Nest, along: Loop) -> bool:
     return size < VECTOR_BYTES and size % NARROW_VECTOR_BYTES != 0
 
 
-def long_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> list[Nest]:
-    """The nest with four of the long rows that it folds side by side, and one over the rest of them."""
+def long_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval], count: int) -> list[Nest]:
+    """The nest with `count` of the long rows that it folds side by side, and one over the rest of them."""
     if len(nest.loops) < 2 or nest.order_is_fixed or not 1 <= len(nest.folds) <= MOST_LONG_FOLDS:
         return [nest]
     *around, rows, along = nest.loops
-    if (rows.kind, along.kind) != (LoopKind.PARALLEL, LoopKind.REDUCTION) or rows.lower is not Const(0) or rows.extent < ROWS:
+    if (rows.kind, along.kind) != (LoopKind.PARALLEL, LoopKind.REDUCTION) or rows.lower is not Const(0) or rows.extent < count:
         return [nest]
     nodes = [n for f in nest.folds for n in f.nodes]
     read = list(loads(nodes))
@@ -179,19 +179,29 @@ def long_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: 
         return [nest]
     if not _folds_by_functions(nest) or not _is_little_work(nodes):
         return [nest]
-    groups, rest = split_whole_groups(rows, ROWS, ranges)
+    groups, rest = split_whole_groups(rows, count, ranges)
     if groups is None:
         return [nest]
-    parts = [replace(nest, loops=(*around, replace(groups.loops[0], together=ROWS), along))]
+    parts = [replace(nest, loops=(*around, replace(groups.loops[0], together=count), along))]
     if rest is not None:
         parts.append(replace(nest, loops=(*around, *rest.loops, along)))
     return [nest] if any(rows_faults(parts[0], ranges)) else parts
 
 
+def has_long_rows(schedule: Schedule) -> bool:
+    """Whether something is folded, and something may lie in memory in rows of whole pages: `long_rows_together` may apply."""
+    folds = any(s.folds for p in schedule.phases for s in p.all_steps if isinstance(s, Nest))
+    return folds and any(map(_may_have_long_rows, schedule.buffers))
+
+
+def _may_have_long_rows(buffer: Buffer) -> bool:
+    item = buffer.element.itemsize_bytes
+    return item >= LEAST_LONG_ITEM_BYTES and buffer.size_bytes >= LEAST_LONG_BYTES
+
+
 def _lies_in_long_rows(load: Load, rows: Loop, along: Loop, buffer: Buffer) -> bool:
     """Whether a load walks through rows of whole pages in memory."""
-    item = buffer.element.itemsize_bytes
-    if item < LEAST_LONG_ITEM_BYTES or along.extent * item < PAGE_BYTES or buffer.size_bytes < LEAST_LONG_BYTES:
+    if not _may_have_long_rows(buffer) or along.extent * buffer.element.itemsize_bytes < PAGE_BYTES:
         return False
     between = step_along(load.index, buffer.strides, rows.variable)
     is_row = step_along(load.index, buffer.strides, along.variable) == 1

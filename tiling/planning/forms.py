@@ -15,12 +15,13 @@ from tiling.lower.limited import NOTHING_LIMITED, LimitedLowering, find_limited,
 from tiling.lower.online import NO_MAXIMUM, OnlineLowering, find_online
 from tiling.lower.placing import FusionRequest
 from tiling.machine import Machine
+from tiling.passes.group_rows import has_long_rows
 from tiling.passing import runs, skipped
 from tiling.planning.costs.estimate import estimate
 from tiling.planning.weigh import Sketch, sketch
 from tiling.routines.table import routine_of
 
-__all__ = ["is_long", "lower", "masks_pay", "online_pays", "weigh"]
+__all__ = ["is_long", "lower", "masks_pay", "online_pays", "weigh", "with_rows_at_a_time"]
 
 
 MUCH_SLOWER = 1.15
@@ -73,6 +74,13 @@ def lower(request: FusionRequest, machine: Machine, names: Names) -> Schedule | 
         notes.append(f"online form: {_compared(other, known)} by whole rows{'' if taken else ': not taken'}")
         made, form = (online, "online") if taken else (made, form)
     return replace(made, notes=(*made.notes, *notes), form=form)
+
+
+def with_rows_at_a_time(schedule: Schedule, machine: Machine) -> Schedule:
+    """The schedule whose long rows of memory, if it has any, are read as many at a time as the machine does best."""
+    if machine.rows_at_a_time == schedule.rows_at_a_time or not has_long_rows(schedule):
+        return schedule
+    return replace(schedule, rows_at_a_time=machine.rows_at_a_time)
 
 
 def weigh(request: FusionRequest, machine: Machine, names: Names) -> Sketch | Schedule | Declined:

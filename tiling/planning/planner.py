@@ -24,7 +24,7 @@ from tiling.passing import runs
 from tiling.planning.control import PlanRegion, plan_control, with_takeovers
 from tiling.planning.costs.estimate import estimate
 from tiling.planning.facts import find_facts, settle_facts
-from tiling.planning.forms import lower
+from tiling.planning.forms import lower, with_rows_at_a_time
 from tiling.planning.join_siblings import join_siblings
 from tiling.planning.joins import is_plain, joins_plainly, weighed
 from tiling.planning.model import ControlStep, Decision, EvaluatorStep, Fusion, Pin, Plan, Reuse
@@ -414,7 +414,7 @@ class Planner:
                 best = replace(before, looked_at=best.looked_at)
             final = self._scheduled(kernel.stages, stored, best)
             ops = tuple(sorted(ops_of(kernel.stages, self.stage_of), key=self.number.__getitem__))
-            last = final.schedule, final.estimate, self.machine.cores, final.looked_at
+            last = with_rows_at_a_time(final.schedule, self.machine), final.estimate, self.machine.cores, final.looked_at
             done.append(Fusion(name, tuple(kernel.stages), ops, *last))
         return tuple(done)
 

@@ -157,6 +157,7 @@ def plan_data(plan: Plan) -> dict[str, Any]:
                 "predicted_seconds": f.estimate.seconds,
                 **({"predicted_unit": f.estimate.unit} if f.estimate.unit else {}),  # what a model counts in their place
                 "notes": list(f.schedule.notes),
+                **({"rows_at_a_time": f.schedule.rows_at_a_time} if f.schedule.rows_at_a_time > 1 else {}),
                 "arithmetic_seconds": f.estimate.arithmetic_seconds,
                 "traffic_seconds": f.estimate.traffic_seconds,
                 "memory_bytes": f.estimate.memory_bytes,
