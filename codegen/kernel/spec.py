@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, get_args
 
 from codegen.kernel.ir import (
@@ -29,7 +30,7 @@ from codegen.kernel.ir import (
 from codegen.kernel.print_numba import expression_source, statement_lines
 from codegen.kernel.rename import assigned, assigned_by, blocks, inside
 
-__all__ = ["INVARIANTS", "Invariant", "below", "expressions", "faults"]
+__all__ = ["INVARIANTS", "Invariant", "below", "expressions", "faults", "unassigned_reads"]
 
 CONSTANTS = frozenset({"inf", "nan"})
 
@@ -53,11 +54,30 @@ def faults(kernel: Kernel, functions: Collection[str] = ()) -> list[str]:
     return [f"{i.name}: {place}" for i in INVARIANTS for place in i.check(kernel, functions)]
 
 
+_EXPRESSIONS = get_args(Expression)
+
+
+@cache
+def _parts(kind: type) -> tuple[str, ...]:
+    """The names of a class' fields."""
+    return tuple(f.name for f in fields(kind))
+
+
+def unassigned_reads(kernel: Kernel) -> list[str]:
+    """The statements that read a name which not every path to them assigns: a number of another loop, or none at all.
+
+    >>> from codegen.kernel.parse import parse
+    >>> unassigned_reads(parse("def kernel(begin, end, y):\\n    for i in range(3):\\n        a = i\\n    y[0] = a\\n"))
+    ['y[0] = a']
+    """
+    return list(_read_before_assigned(kernel, ()))
+
+
 def expressions(s: Statement) -> Iterator[Expression]:
     """Every expression of a statement itself, with those in it; not of the statements inside it."""
-    for f in fields(s):
-        part = getattr(s, f.name)
-        if isinstance(part, get_args(Expression)):
+    for name in _parts(type(s)):
+        part = getattr(s, name)
+        if isinstance(part, _EXPRESSIONS):
             yield from below(part)
     if isinstance(s, Store):
         yield from below(Load(s.buffer, s.index))
@@ -65,14 +85,16 @@ def expressions(s: Statement) -> Iterator[Expression]:
 
 def below(e: Any) -> Iterator[Expression]:
     """An expression and all that are in it."""
-    yield e
-    for f in fields(e):
-        part = getattr(e, f.name)
-        for x in part if isinstance(part, tuple) else (part,):
-            # (A link of a comparison is a pair.)
-            x = x[1] if isinstance(x, tuple) else x
-            if hasattr(x, "__dataclass_fields__"):
-                yield from below(x)
+    found = [e]
+    for e in found:
+        yield e
+        for name in _parts(type(e)):
+            part = getattr(e, name)
+            for x in part if isinstance(part, tuple) else (part,):
+                # (A link of a comparison is a pair.)
+                x = x[1] if isinstance(x, tuple) else x
+                if isinstance(x, _EXPRESSIONS):
+                    found.append(x)
 
 
 def _read(e: Expression) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from codegen.kernel.ir import Kernel, Parameter
 from codegen.kernel.parse import parse_lines
 from codegen.kernel.print_numba import print_numba
-from codegen.kernel.spec import faults
+from codegen.kernel.spec import faults, unassigned_reads
 from codegen.source.contraction import emit_contraction
 from codegen.source.fourier import emit_transform
 from codegen.source.matrices import emit_matrices
@@ -99,7 +99,7 @@ class PhaseEmitter(PhaseWriter):
         parameters = tuple(parameter(b) for b in (*buffers, *scratch))
         views = [f"    {name} = again({b.name})" for b, name in self.views.items()]
         kernel = Kernel(self.title, parameters, parse_lines([*views, *self.out.lines]))
-        bad = faults(kernel) if "check" in debug_modes() else ()
+        bad = faults(kernel) if "check" in debug_modes() else unassigned_reads(kernel)
         if bad:
             raise AssertionError(f"the kernel {self.title} breaks an invariant: {bad[0]}\n{print_numba(kernel)}")
         return PhaseSource(
@@ -159,6 +159,7 @@ class PhaseEmitter(PhaseWriter):
         found = place_source(values.number(x.node, 0), element_name(x.node))
         name, origin = self.name(x.variable), x.origin
         self.out.extend(values.lines[0])
+        values.leave(0)
         kept = f"min(max({found}, {self.expr(x.lower + origin)}), {self.expr(x.upper + origin)})"
         self.out.line(f"{name} = {kept}" if origin is ZERO else f"{name} = {kept} - ({self.expr(origin)})")
         if x.flag is not None:

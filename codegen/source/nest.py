@@ -66,8 +66,7 @@ class NestEmitter(ValueWriter):
                 self._combine(f, nodes, names, body)
             body += ends
             bodies.append((segment, body))
-            # What was computed inside one segment is not there in the next.
-            self.text = {k: t for k, t in self.text.items() if self.level_of_node.get(k, 0) < self.depth}
+            self.leave(self.depth)
         if not self.in_registers:
             self._initialise()
         self.write(bodies)
@@ -87,6 +86,8 @@ class NestEmitter(ValueWriter):
             out.depth = depth
         out.depth = depth
         out.extend(self.after[level])
+        if level == 0:
+            self.leave(0)
 
     # ------------------------------------------------------------ folds
 

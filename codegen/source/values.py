@@ -53,6 +53,7 @@ class ValueWriter:
         self.level_of_node: dict[Node, int] = {}
         self.stored: dict[Node, Store] = {}  # nodes that are stored and have no other use
         self.branches = 0  # how many choices around what is being written
+        self.named: dict[Var, tuple[Node, int]] = {}  # runtime variables that have a name: what it stands for, at which level
 
     def use(self, roots: Sequence[Node]) -> None:
         """Says which nodes are about to be written, so that what is used twice gets a name."""
@@ -154,7 +155,7 @@ class ValueWriter:
     def _choose(self, n: Choose, at: int) -> str:
         """`then` is evaluated only where its conditions hold, so it becomes a branch."""
         name = self.phase.fresh()
-        outer_lines, outer_text, outer_names = self.lines, dict(self.text), dict(self.phase.variables)
+        outer_lines, outer_text, outer_names, outer_named = self.lines, dict(self.text), dict(self.phase.variables), dict(self.named)
         self.branches += 1
         branches = []
         for node in (n.then, n.otherwise):
@@ -163,7 +164,7 @@ class ValueWriter:
             text = self.number(node, at)
             branches.append([*lines, f"{name} = {text}"])
             self.text = dict(outer_text)
-            self.phase.variables = dict(outer_names)
+            self.phase.variables, self.named = dict(outer_names), dict(outer_named)
         self.lines = outer_lines
         self.branches -= 1
         then, otherwise = ([f"    {line}" for line in lines] for lines in branches)
@@ -171,13 +172,23 @@ class ValueWriter:
         return name
 
     def _runtime(self, r: Runtime) -> bool:
-        """Gives a runtime variable its value, where what it is computed from is known; False when it has one."""
-        if r.variable in self.phase.variables:
+        """Gives a runtime variable its value, where what it is computed from is known; False when it has one.
+
+        In another part of the loop it may be computed from another node (`Rewriting`).
+        """
+        if r.variable in self.phase.variables and self.named.get(r.variable, (r.node,))[0] is r.node:
             return False
-        name = self.phase.fresh("rt")
-        self.lines[self.level(r.node)].append(f"{name} = {self._place(r, self.text[r.node])}")
-        self.phase.variables[r.variable] = name
+        name, level = self.phase.fresh("rt"), self.level(r.node)
+        self.lines[level].append(f"{name} = {self._place(r, self.text[r.node])}")
+        self.phase.variables[r.variable], self.named[r.variable] = name, (r.node, level)
         return True
+
+    def leave(self, level: int) -> None:
+        """Forgets what was computed at a level and inside of it: what is written next is not in the same loop."""
+        self.text = {k: t for k, t in self.text.items() if self.level_of_node.get(k, 0) < level}
+        for v in [v for v, (_, at) in self.named.items() if at >= level]:
+            self.phase.variables.pop(v)
+            del self.named[v]
 
     def _place(self, r: Runtime, text: str) -> str:
         """A runtime variable's value: clamped as a number of 32 bits where it is one, so that vectors of places have as many."""

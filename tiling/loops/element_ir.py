@@ -283,9 +283,10 @@ class Reread:
 
     def node(self, root: Node) -> Node:
         """A copy of a node; the node itself where nothing below it is read elsewhere."""
-        return rebuild(root, self._leaf, tuple, self._memo, self._own)
+        return rebuild(root, self._leaf, tuple, self._memo, self.own)
 
-    def _own(self, n: Node) -> Node:
+    def own(self, n: Node) -> Node:
+        """A copy whose operands are copies already, with runtime variables that stand for copies."""
         found = runtimes_of(n)
         new = tuple([self._runtime(r) for r in found])
         if all(a is b for a, b in zip(new, found, strict=True)) or isinstance(n, (Apply, Scalar, Test)):

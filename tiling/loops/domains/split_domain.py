@@ -38,7 +38,7 @@ from indexing.expr import (
 )  # fmt: skip
 from tiling.loops.domains.conditions import range_of, settled, translated, within
 from tiling.loops.domains.inside import is_at_most
-from tiling.loops.element_ir import Load, Node, rebuild
+from tiling.loops.element_ir import Load, Node, Reread, rebuild
 from tiling.loops.ir import Loop, Nest
 
 __all__ = ["Part", "Rewriting", "pinned", "points_of", "residue_class", "split_domain", "split_whole_groups", "where_all_hold"]
@@ -251,6 +251,7 @@ class Rewriting:
         self.truth = {translated(c, part.at, ranges): t for c, t in part.truth.items()} if part.at else part.truth
         self.inside = {**ranges, **{x.variable: b for x in part.loops if not (b := _reach(x, ranges)).is_empty}}
         self.memo: dict[Node, Node] = {}
+        self.reread = Reread(self.memo)
 
     def index(self, index: Sequence[Expr]) -> tuple[Expr, ...]:
         if not self.part.at:
@@ -258,7 +259,7 @@ class Rewriting:
         return tuple(simplify(substitute(e, self.part.at), self.ranges) for e in index)
 
     def node(self, node: Node) -> Node:
-        return rebuild(node, self._load, self.index, self.memo, lambda n: settled(n, self.decide))
+        return rebuild(node, self._load, self.index, self.memo, self._settled)
 
     def nest(self, nest: Nest) -> Nest:
         """The nest over the part."""
@@ -280,6 +281,11 @@ class Rewriting:
 
     def _load(self, load: Load) -> Node:
         return Load(load.value, self.index(load.index), load.buffer, load.runtimes) if self.part.at else load
+
+    def _settled(self, n: Node) -> Node:
+        """The node where its conditions are known. Where no variable is another one, what a place is computed from is so, too."""
+        made = settled(n, self.decide)
+        return made if self.part.at else self.reread.own(made)
 
     def decide(self, c: Condition) -> Condition | bool:
         """What is known of a condition in the part's own variables."""
