@@ -57,10 +57,8 @@ def faults(kernel: Kernel, functions: Collection[str] = ()) -> list[str]:
 _EXPRESSIONS = get_args(Expression)
 
 
-@cache
-def _parts(kind: type) -> tuple[str, ...]:
-    """The names of a class' fields."""
-    return tuple(f.name for f in fields(kind))
+_parts: Callable[[Any], tuple[str, ...]] = cache(lambda kind: tuple(f.name for f in fields(kind)))
+"""The names of a class' fields."""
 
 
 def unassigned_reads(kernel: Kernel) -> list[str]:

@@ -36,13 +36,36 @@ class _Matrices:
         self.bases = {m: phase.fresh("at") for m in (*step.sources, *step.targets)}
         for m, name in self.bases.items():
             phase.out.line(f"{name} = {phase.expr(m.block.base)}")
+        self.element = self.a.block.buffer.element
+        self.is_complex = self.element.is_complex
 
     def lines(self, text: str) -> None:
         """Appends lines, indented as they are."""
         self.phase.out.extend([x for x in text.split("\n") if x.strip()])
 
-    def number(self, x: float) -> str:
-        return constant_source(np.dtype(self.a.block.buffer.element.dtype).type(x), self.a.block.buffer.element)
+    def number(self, x: float, is_real: bool = False) -> str:
+        """A constant of the matrix' type; with `is_real` of the type that its elements' sizes have."""
+        element = self.element.real if is_real and self.is_complex else self.element
+        return constant_source(np.dtype(element.dtype).type(x), element)
+
+    def conj(self, x: str) -> str:
+        return f"conj({x})" if self.is_complex else x
+
+    def real(self, x: str) -> str:
+        return f"real({x})" if self.is_complex else x
+
+    def whole(self, x: str, imaginary: str = "") -> str:
+        """A number of the matrix' type, of its parts."""
+        return f"make_complex({x}, {imaginary or self.number(0, True)})" if self.is_complex else x
+
+    def over(self, x: str, by: str) -> str:
+        """A number of the matrix' type by a real one."""
+        return f"make_complex(real({x}) / {by}, imag({x}) / {by})" if self.is_complex else f"{x} / {by}"
+
+    def square(self, x: str, by: str) -> str:
+        """The squared size of a number that `by`, a size, divides first."""
+        parts = (f"real({x})", f"imag({x})") if self.is_complex else (x,)
+        return " + ".join(f"({p} / {by})*({p} / {by})" for p in parts)
 
     def at(self, m: Matrix, row: str, column: str = "") -> str:
         """An element in memory."""
@@ -72,31 +95,33 @@ for row in range({self.rows}):
     # ------------------------------------------------------------ symmetric
 
     def cholesky(self) -> None:
-        """Upper rows in scratch: U with U^T U = a. A pivot that is not positive makes the factor NaN."""
+        """Upper rows in scratch: U with U* U = a. A pivot that is not positive makes the factor NaN."""
         n, kept, lower = self.rows, self.kept, "lower" in self.options
-        given = self.at(self.a, "column", "row") if lower else self.at(self.a, "row", "column")
+        given = self.conj(self.at(self.a, "column", "row")) if lower else self.at(self.a, "row", "column")
         self.lines(f"""
 for row in range({n}):
     for column in range(row, {n}):
         {kept('row', 'column')} = {given}
 failed = int64(0)
 for step in range({n}):
-    pivot = {kept('step', 'step')}
-    if failed == 0 and not (pivot > {self.number(0)}):
+    pivot = {self.real(kept('step', 'step'))}
+    if failed == 0 and not (pivot > {self.number(0, True)}):
         failed = step + 1
     pivot = sqrt(pivot)
-    {kept('step', 'step')} = pivot
+    {kept('step', 'step')} = {self.whole('pivot')}
     for column in range(step + 1, {n}):
-        {kept('step', 'column')} = {kept('step', 'column')} / pivot
+        {kept('step', 'column')} = {self.over(kept('step', 'column'), 'pivot')}
     for row in range(step + 1, {n}):
-        factor = {kept('step', 'row')}
+        factor = {self.conj(kept('step', 'row'))}
         for column in range(row, {n}):
             {kept('row', 'column')} = {kept('row', 'column')} - factor*{kept('step', 'column')}
 """)
         # LAPACK leaves the other triangle as it was; StableHLO's is zero here.
         is_lapack = "lapack" in self.options
         other = self.at(self.a, "row", "column") if is_lapack else self.number(0)
-        inside, factor = ("column <= row", kept("column", "row")) if lower else ("column >= row", kept("row", "column"))
+        inside, factor = "column >= row", kept("row", "column")
+        if lower:
+            inside, factor = "column <= row", self.conj(kept("column", "row"))
         self.lines(f"""
 for row in range({n}):
     for column in range({n}):
@@ -121,9 +146,12 @@ for row in range({n}):
         self.columns = many
         given, found = (self.at(m, "row", "column") if left else self.at(m, "column", "row") for m in (b, self.out))
         kept = self.kept
-        factor = self.at(self.a, "row", "step") if not turned else self.at(self.a, "step", "row")
+        factor = self.at(self.a, "step", "row") if turned else self.at(self.a, "row", "step")
+        pivot = self.at(self.a, "step", "step")
+        if "adjoint" in self.options:
+            factor, pivot = self.conj(factor), self.conj(pivot)
         divide = "" if "unit" in self.options else f"""
-    pivot = {self.at(self.a, 'step', 'step')}
+    pivot = {pivot}
     for column in range({many}):
         {kept('step', 'column')} = {kept('step', 'column')} / pivot"""
         self.lines(f"""
@@ -151,6 +179,11 @@ for row in range({n}):
         m, n, kept, targets = self.rows, self.columns, self.kept, self.step.targets
         is_lapack = "lapack" in self.options
         order = None if is_lapack or len(targets) < 3 else targets[2]
+
+        def size(x: str) -> str:
+            # LAPACK takes the greatest sum of both parts' sizes.
+            return f"absolute(real({x})) + absolute(imag({x}))" if self.is_complex else f"absolute({x})"
+
         self.load()
         if order is not None:
             self.lines(f"for row in range({m}):\n    {self.at(order, 'row')} = to_int32(row)")
@@ -163,9 +196,9 @@ for row in range({n}):
 failed = int64(0)
 for step in range({min(m, n)}):
     chosen = to_int64(step)
-    most = absolute({kept('step', 'step')})
+    most = {size(kept('step', 'step'))}
     for row in range(step + 1, {m}):
-        size = absolute({kept('row', 'step')})
+        size = {size(kept('row', 'step'))}
         if size > most:
             most = size
             chosen = to_int64(row){told}
@@ -192,53 +225,56 @@ for step in range({min(m, n)}):
     def qr(self) -> None:
         """Householder's reflectors below the diagonal, R above it, the reflectors' factors beside."""
         m, n, kept, taus = self.rows, self.columns, self.kept, self.step.targets[1]
+        zero, first = self.number(0, True), self.real("first")
+        done = f"most == {zero}" + (f" and imag(first) == {zero}" if self.is_complex else "")
         self.load()
         self.lines(f"""
 for step in range({min(m, n)}):
     first = {kept('step', 'step')}
-    most = {self.number(0)}
+    most = {zero}
     for row in range(step + 1, {m}):
         size = absolute({kept('row', 'step')})
         if not (size <= most):
             most = size
     factor = {self.number(0)}
-    if not (most == {self.number(0)}):
+    if not ({done}):
         if absolute(first) > most:
             most = absolute(first)
-        total = (first / most)*(first / most)
+        total = {self.square('first', 'most')}
         for row in range(step + 1, {m}):
-            size = {kept('row', 'step')} / most
-            total = total + size*size
+            entry = {kept('row', 'step')}
+            total = total + ({self.square('entry', 'most')})
         length = most*sqrt(total)
-        if first >= {self.number(0)}:
+        if {first} >= {zero}:
             length = -length
-        factor = (length - first) / length
-        size = first - length
+        factor = {self.whole(f'(length - {first}) / length', '-imag(first) / length')}
+        scale = {self.whole(f'{first} - length', 'imag(first)')}
         for row in range(step + 1, {m}):
-            {kept('row', 'step')} = {kept('row', 'step')} / size
-        {kept('step', 'step')} = length
-{self.reflected(kept('row', 'step'), f"step + 1, {n}", 2)}
+            {kept('row', 'step')} = {kept('row', 'step')} / scale
+        {kept('step', 'step')} = {self.whole('length')}
+        turned = {self.conj('factor')}
+{self.reflected(kept('row', 'step'), f"step + 1, {n}", 2, 'turned')}
     {self.at(taus, 'step')} = factor
 """)
         self.store()
 
-    def reflected(self, reflector: str, columns: str, depth: int) -> str:
+    def reflected(self, reflector: str, columns: str, depth: int, factor: str = "factor") -> str:
         """Lines that reflect columns of what is kept, from a step's row on, by the reflector below its 1 and its `factor`."""
         kept, sums = self.kept, self.step.scratch[1].name
         lines = f"""
 for column in range({columns}):
     {sums}[column] = {kept('step', 'column')}
 for row in range(step + 1, {self.rows}):
-    size = {reflector}
+    entry = {self.conj(reflector)}
     for column in range({columns}):
-        {sums}[column] = {sums}[column] + size*{kept('row', 'column')}
+        {sums}[column] = {sums}[column] + entry*{kept('row', 'column')}
 for column in range({columns}):
-    {sums}[column] = {sums}[column]*factor
+    {sums}[column] = {sums}[column]*{factor}
     {kept('step', 'column')} = {kept('step', 'column')} - {sums}[column]
 for row in range(step + 1, {self.rows}):
-    size = {reflector}
+    entry = {reflector}
     for column in range({columns}):
-        {kept('row', 'column')} = {kept('row', 'column')} - size*{sums}[column]"""
+        {kept('row', 'column')} = {kept('row', 'column')} - entry*{sums}[column]"""
         return textwrap.indent(lines, "    " * depth)
 
     def reflectors(self) -> None:
@@ -256,7 +292,7 @@ for turn in range({count}):
     step = {count - 1} - turn
     factor = {self.at(taus, 'step')}
 {self.reflected(kept('row', 'step'), f"step + 1, {n}", 1)}
-        {kept('row', 'step')} = -size*factor
+        {kept('row', 'step')} = -entry*factor
     {kept('step', 'step')} = {self.number(1)} - factor
     for row in range(step):
         {kept('row', 'step')} = {self.number(0)}
@@ -264,7 +300,8 @@ for turn in range({count}):
         self.store()
 
     def applied(self) -> None:
-        """Q c, Q^T c, c Q or c Q^T of the reflectors' product Q; a c on the left is the transposed of one on the right."""
+        """Q c, Q* c, c Q or c Q* of the reflectors' product Q; of real numbers a c on the left is the transposed of one on the
+        right."""
         m, taus, c, left = self.rows, self.step.sources[1], self.step.sources[2], "left" in self.options
         count, many = min(taus.rows, self.columns, m), c.columns if left else c.rows
         self.columns = many
@@ -277,7 +314,7 @@ for row in range({m}):
         {kept('row', 'column')} = {given}
 for turn in range({count}):
     step = {f'{count - 1} - turn' if backward else 'turn'}
-    factor = {self.at(taus, 'step')}
+    factor = {self.conj(self.at(taus, 'step')) if 'transposed' in self.options else self.at(taus, 'step')}
 {self.reflected(self.at(self.a, 'row', 'step'), str(many), 1)}
 for row in range({m}):
     for column in range({many}):

@@ -155,7 +155,8 @@ class ValueWriter:
     def _choose(self, n: Choose, at: int) -> str:
         """`then` is evaluated only where its conditions hold, so it becomes a branch."""
         name = self.phase.fresh()
-        outer_lines, outer_text, outer_names, outer_named = self.lines, dict(self.text), dict(self.phase.variables), dict(self.named)
+        outer_lines, outer_text = self.lines, dict(self.text)
+        outer_names, outer_named = dict(self.phase.variables), dict(self.named)
         self.branches += 1
         branches = []
         for node in (n.then, n.otherwise):

@@ -14,7 +14,7 @@ from typing import Any
 
 from hlo.errors import Declined
 from hlo.module import Op, Value
-from hlo.types import ELEMENT_TYPES, TensorType
+from hlo.types import ELEMENT_TYPES, ElementType, TensorType
 from indexing.expr import Expr, Interval, Var, as_expr
 from tiling.loops.buffers import make_buffer
 from tiling.loops.ir import Block2D, Buffer, Matrix, MatrixStep, Phase, Schedule, Scope
@@ -29,10 +29,12 @@ MOST_PRODUCTS = 1 << 20
 
 MATRIX_CALLS = {
     "LuDecomposition": "lu", "Qr": "qr", "ProductOfElementaryHouseholderReflectors": "reflectors",
-    **{f"lapack_{p}{name}_ffi": kind for p in "sd" for name, kind in
-       (("getrf", "lu"), ("geqrf", "qr"), ("orgqr", "reflectors"), ("ormqr", "applied"), ("potrf", "cholesky"),
-        ("trsm", "triangular"))},
+    **{f"lapack_{p}{name}_ffi": kind for p in "sdcz" for name, kind in
+       (("getrf", "lu"), ("geqrf", "qr"), ("potrf", "cholesky"), ("trsm", "triangular"))},
+    **{f"lapack_{p}{name}_ffi": kind for kinds, letter in (("sd", "or"), ("cz", "un")) for p in kinds for name, kind in
+       ((f"{letter}gqr", "reflectors"), (f"{letter}mqr", "applied"))},
 }  # fmt: skip
+_ELEMENTS = frozenset(ELEMENT_TYPES[name] for name in ("f32", "f64", "complex<f32>", "complex<f64>", "i32"))
 _OPS = {"stablehlo.cholesky": "cholesky", "stablehlo.triangular_solve": "triangular"}
 _TOLD = {"cholesky": ("uplo",), "triangular": ("side", "uplo", "trans_x", "diag"), "applied": ("left", "transpose")}
 _OPERANDS = {  # dimensions of each
@@ -55,7 +57,7 @@ def matrices_decline(op: Op) -> Declined | None:
     for v in (*op.operands, *op.results):
         if not isinstance(v.type, TensorType) or not v.type.is_static:
             return Declined(f"{v.type} has no fixed shape")
-        if v.tensor.element not in (ELEMENT_TYPES["f32"], ELEMENT_TYPES["f64"], ELEMENT_TYPES["i32"]):
+        if v.tensor.element not in _ELEMENTS:
             return Declined(f"matrices of {v.tensor.element} are the library's")
     if len(op.operands) != len(_OPERANDS[kind]) or any(not v.tensor.size_elems for v in (*op.operands, *op.results)):
         return Declined("there is no matrix")
@@ -69,6 +71,9 @@ def matrices_decline(op: Op) -> Declined | None:
         return Declined("its results are no batch of matrices")
     if _is_lapack(op) and any(_number(op, name) is None for name in _TOLD.get(kind, ())):
         return Declined("its options are not told")
+    element = op.operands[0].tensor.element
+    if kind == "applied" and isinstance(element, ElementType) and element.is_complex and "left" not in _options(op, kind):
+        return Declined("the product of reflectors on the right of complex matrices is the library's")
     rows, columns = op.operands[0].shape[-2:]
     if kind in ("triangular", "applied"):
         columns = max(columns, prod(op.operands[-1].shape[-2:]) // rows)
@@ -104,10 +109,12 @@ def _options(op: Op, kind: str) -> frozenset[str]:
     if kind == "triangular":
         told: Mapping[str, bool] = {
             "left": _option(op, "side") == "L", "lower": _option(op, "uplo") == "L",
-            "transposed": _option(op, "trans_x") != "N", "unit": _option(op, "diag") == "U",
+            "transposed": _option(op, "trans_x") != "N", "adjoint": _option(op, "trans_x") == "C",
+            "unit": _option(op, "diag") == "U",
         } if is_lapack else {
             "left": op.attr("left_side"), "lower": op.attr("lower"),
-            "transposed": op.attr("transpose_a") != "NO_TRANSPOSE", "unit": op.attr("unit_diagonal"),
+            "transposed": op.attr("transpose_a") != "NO_TRANSPOSE", "adjoint": op.attr("transpose_a") == "ADJOINT",
+            "unit": op.attr("unit_diagonal"),
         }  # fmt: skip
         found |= {name for name, holds in told.items() if holds}
     return frozenset(found)

@@ -17,7 +17,11 @@ def _syevd(w: Writer) -> None:
     w.numbers(w.options["mode"], w.options["uplo"], n)
     w.matrix(n, n, made=0)
     w.vector(w.result(1))
-    w.work(1 + 6 * n + 2 * n * n, w.item)
+    if w.is_complex:
+        w.work(2 * n + n * n, w.item)
+        w.work(1 + 5 * n + 2 * n * n, w.real_item)
+    else:
+        w.work(1 + 6 * n + 2 * n * n, w.item)
     w.work(3 + 5 * n, 4)
     w.info(2)
 
@@ -38,8 +42,13 @@ def _gesdd(w: Writer) -> None:
         w.vector(w.result(1))
         w.matrix(m, left[1], given=None, made=2)
         w.matrix(right[0], n, given=None, made=3)
-    w.best_work((ctypes.c_int * 16)(), (ctypes.c_int * 1)())
-    w.room_for(8 * min(m, n) * 4)
+    least, most = min(m, n), max(m, n)
+    if w.is_complex:
+        w.best_work((ctypes.c_double * 16)(), (ctypes.c_int * 16)(), (ctypes.c_int * 1)())
+        w.room_for(max(5 * least * least + 7 * least, 2 * most * least + 2 * least * least + least) * w.real_item)
+    else:
+        w.best_work((ctypes.c_int * 16)(), (ctypes.c_int * 1)())
+    w.room_for(8 * least * 4)
     w.info(4)
 
 
@@ -102,6 +111,30 @@ def _trsm(w: Writer) -> None:
     w.copied_back(w.copied(b), 0)
 
 
+def _geev(w: Writer) -> None:
+    n = w.columns
+    wanted = [w.options[f"compute_{side}"] for side in ("left", "right")]
+    w.numbers(*wanted, n)
+    w.matrix(n, n)
+    values = 1 if w.is_complex else 2
+    for k in range(values):
+        w.vector(w.result(k))
+    for k, option in enumerate(wanted):
+        if option == ord("V") and w.is_complex:
+            w.matrix(n, n, given=None, made=values + k)
+        elif option == ord("V"):
+            w.pairs(n, values + k, 1)
+        else:
+            w.zeros(values + k)
+            w.numbers(max(1, n))
+    if w.is_complex:
+        w.best_work((ctypes.c_double * 16)(), (ctypes.c_int * 1)())
+        w.room_for(2 * n * w.real_item)
+    else:
+        w.best_work((ctypes.c_int * 1)())
+    w.info(values + 2)
+
+
 def _gtsv(w: Writer) -> None:
     lower, middle, upper, right = w.operands
     rows, columns = w.types[right].static_shape[-2:]
@@ -118,5 +151,6 @@ ROUTINES: dict[str, tuple[Callable[[Writer], None], frozenset[str]]] = {
     "syevd": (_syevd, frozenset({"mode", "uplo"})), "gesdd": (_gesdd, frozenset({"mode"})),
     "potrf": (_potrf, frozenset({"uplo"})), "getrf": (_getrf, frozenset()), "geqrf": (_geqrf, frozenset()),
     "orgqr": (_orgqr, frozenset()), "trsm": (_trsm, frozenset({"side", "uplo", "trans_x", "diag"})),
-    "gtsv": (_gtsv, frozenset()),
+    "gtsv": (_gtsv, frozenset()), "geev": (_geev, frozenset({"compute_left", "compute_right"})),
+    "heevd": (_syevd, frozenset({"mode", "uplo"})), "ungqr": (_orgqr, frozenset()),
 }  # fmt: skip

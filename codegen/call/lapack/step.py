@@ -2,7 +2,7 @@
 
 Whoever gives the custom calls' functions says where the routines are (`hlo.foreign.with_routines`). A step is a function of its
 own for an op's sizes: each matrix of a batch, a task, is turned to columns in scratch, the routine is called on it, and what it
-made is turned back. What is no real matrix, or is empty, is left to Python's way.
+made is turned back. What is empty is left to Python's way.
 
     lapack_ssyevd_ffi(a) -> vectors, values, info        ssyevd(jobz, uplo, n, a, lda, w, work, lwork, iwork, liwork, info)
 
@@ -24,7 +24,7 @@ from typing import Any
 from codegen.call.direct import native_function
 from codegen.call.lapack.alone import publish_alone
 from codegen.call.lapack.routines import ROUTINES, write_cholesky, write_lu
-from codegen.call.lapack.writer import Writer
+from codegen.call.lapack.writer import DTYPES, Writer
 from codegen.launcher import launch
 from codegen.native.lower import publish
 from hlo.errors import Declined
@@ -34,11 +34,12 @@ from hlo.types import TensorType
 
 __all__ = ["lapack_step"]
 
-_TARGET = re.compile(r"lapack_[sdcz](syevd|gesdd|potrf|getrf|geqrf|orgqr|trsm|gtsv)_ffi")
+_TARGET = re.compile(r"lapack_[sdcz](syevd|heevd|gesdd|potrf|getrf|geqrf|orgqr|ungqr|trsm|gtsv|geev)_ffi")
 # of XLA's compiler for accelerators
 _OTHER_NAMES = {"Qr": "geqrf", "ProductOfElementaryHouseholderReflectors": "orgqr", "LuDecomposition": "getrf"}
 _OPS = {"stablehlo.triangular_solve": "trsm", "stablehlo.cholesky": "potrf"}
-_PREFIXES = {"float32": "s", "float64": "d"}
+_PREFIXES = {dtype: prefix for prefix, dtype in DTYPES.items()}
+_LETTERS = {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}
 _MOST_ELEMS = 1 << 16  # of a matrix of a batch that is shared among threads
 _MOST_ELEMS_WITH_THREADS = 1 << 10  # the same where BLAS cannot be told to take one thread
 _LEAST_ELEMS = 1 << 12  # from which on LAPACK takes threads of its own
@@ -63,7 +64,7 @@ def _options(op: Op) -> dict[str, int]:
     if op.name == "stablehlo.triangular_solve":
         letters = {
             "side": "L" if op.attr("left_side") else "R", "uplo": "L" if op.attr("lower") else "U",
-            "trans_x": "N" if op.attr("transpose_a") == "NO_TRANSPOSE" else "T", "diag": "U" if op.attr("unit_diagonal") else "N",
+            "trans_x": _LETTERS[op.attr("transpose_a")], "diag": "U" if op.attr("unit_diagonal") else "N",
         }  # fmt: skip
         return {name: ord(letter) for name, letter in letters.items()}
     if op.name == "stablehlo.cholesky":
@@ -76,7 +77,7 @@ def _options(op: Op) -> dict[str, int]:
 def lapack_step(
     op: Op, buffers: Sequence[int], function: Callable[..., Any], custom_calls: Mapping[str, Callable[..., Any]] | None = None
 ) -> launch.Library | Declined:
-    """The step of an op that is one of LAPACK's routines on real matrices: a custom call, or an op of StableHLO.
+    """The step of an op that is one of LAPACK's routines: a custom call, or an op of StableHLO.
 
     `function` makes it in Python's way, and a custom call's tells where the routine is; for an op of StableHLO that does which
     `custom_calls` has for LAPACK's target. `buffers` are those of the operands, each once, then the results'.
@@ -89,7 +90,9 @@ def lapack_step(
         return Declined("a matrix is empty")
     prefix = _PREFIXES.get(op.operands[0].tensor.dtype.name)
     if prefix is None:
-        return Declined("its elements are not f32 or f64")
+        return Declined("its elements are none of LAPACK's")
+    if prefix in "cz" and name == "orgqr":
+        name = "ungqr"
     options = _options(op)
     write, needed = ROUTINES[name]
     if op.name == "stablehlo.cholesky":

@@ -11,8 +11,9 @@ import numpy as np
 
 from hlo.module import Op
 
-__all__ = ["Writer"]
+__all__ = ["DTYPES", "Writer"]
 
+DTYPES = {"s": "float32", "d": "float64", "c": "complex64", "z": "complex128"}
 _VECTORS = frozenset({"gtsv"})  # whose first operand is a vector
 _LINE = 64
 
@@ -36,8 +37,8 @@ column:
   %target = add i64 %across, %i
   %from_at = getelementptr ELEMENT, ptr %from, i64 %source
   %to_at = getelementptr ELEMENT, ptr %to, i64 %target
-  %x = load ELEMENT, ptr %from_at
-  store ELEMENT %x, ptr %to_at
+  %x = load ELEMENT, ptr %from_at, align ALIGNED
+  store ELEMENT %x, ptr %to_at, align ALIGNED
   %j_next = add i64 %j, 1
   br label %columns_head
 rows_next:
@@ -68,13 +69,13 @@ column:
   %place = add i64 %along, %j
   %from_at = getelementptr ELEMENT, ptr %from, i64 %place
   %to_at = getelementptr ELEMENT, ptr %to, i64 %place
-  %x = load ELEMENT, ptr %from_at
+  %x = load ELEMENT, ptr %from_at, align ALIGNED
   %is_below = icmp sle i64 %j, %i
   %is_above = icmp sge i64 %j, %i
   %is_inside = select i1 %lower, i1 %is_below, i1 %is_above
   %known = select i1 %is_fine, ELEMENT %x, ELEMENT NAN
   %value = select i1 %is_inside, ELEMENT %known, ELEMENT 0
-  store ELEMENT %value, ptr %to_at
+  store ELEMENT %value, ptr %to_at, align ALIGNED
   %j_next = add i64 %j, 1
   br label %columns_head
 rows_next:
@@ -123,6 +124,59 @@ done:
 }
 """
 
+# LAPACK's eigenvectors of a real matrix: columns k, k + 1 of a pair hold the real and the imaginary part of the first one.
+_PAIRED = """
+define internal void @paired(ptr %to, ptr %from, ptr %imaginary, i64 %n) {
+entry:
+  br label %columns_head
+columns_head:
+  %k = phi i64 [ 0, %entry ], [ %k_next, %columns_next ]
+  %more_columns = icmp slt i64 %k, %n
+  br i1 %more_columns, label %column, label %done
+column:
+  %value_at = getelementptr REAL, ptr %imaginary, i64 %k
+  %value = load REAL, ptr %value_at
+  %is_first = fcmp ogt REAL %value, 0.0
+  %is_second = fcmp olt REAL %value, 0.0
+  %back = zext i1 %is_second to i64
+  %ahead = zext i1 %is_first to i64
+  %real_column = sub i64 %k, %back
+  %other_column = add i64 %k, %ahead
+  %real_start = mul i64 %real_column, %n
+  %other_start = mul i64 %other_column, %n
+  br label %rows_head
+rows_head:
+  %i = phi i64 [ 0, %column ], [ %i_next, %row ]
+  %more_rows = icmp slt i64 %i, %n
+  br i1 %more_rows, label %row, label %columns_next
+row:
+  %real_place = add i64 %real_start, %i
+  %other_place = add i64 %other_start, %i
+  %real_at = getelementptr REAL, ptr %from, i64 %real_place
+  %other_at = getelementptr REAL, ptr %from, i64 %other_place
+  %real = load REAL, ptr %real_at
+  %other = load REAL, ptr %other_at
+  %opposite = fneg REAL %other
+  %signed = select i1 %is_second, REAL %opposite, REAL %other
+  %is_one = or i1 %is_first, %is_second
+  %imaginary_part = select i1 %is_one, REAL %signed, REAL 0.0
+  %along = mul i64 %i, %n
+  %place = add i64 %along, %k
+  %twice = mul i64 %place, 2
+  %to_real = getelementptr REAL, ptr %to, i64 %twice
+  %to_imaginary = getelementptr REAL, ptr %to_real, i64 1
+  store REAL %real, ptr %to_real
+  store REAL %imaginary_part, ptr %to_imaginary
+  %i_next = add i64 %i, 1
+  br label %rows_head
+columns_next:
+  %k_next = add i64 %k, 1
+  br label %columns_head
+done:
+  ret void
+}
+"""
+
 
 class Writer:
     """The text of one step: the arguments of the call in order, and what is turned before and after it.
@@ -142,8 +196,9 @@ class Writer:
         self.options = options
         self.batch = prod(shape[: len(shape) - rank])
         self.elems = max(t.size_elems // max(self.batch, 1) for t in self.types)  # of the largest matrix: right sides count
-        self.item = 4 if prefix == "s" else 8
-        self.item_ctype = ctypes.c_float if prefix == "s" else ctypes.c_double
+        self.dtype = np.dtype(DTYPES[prefix])
+        self.item, self.is_complex = self.dtype.itemsize, self.dtype.kind == "c"
+        self.real_item = self.item // 2 if self.is_complex else self.item
         self.scratch_bytes = 0
         self.globals: list[str] = []
         self.arguments: list[str] = []
@@ -217,11 +272,20 @@ class Writer:
         self.passed(place)
         self.numbers(rows)
 
+    def pairs(self, n: int, made: int, imaginary: int) -> None:
+        """Real eigenvectors by columns in scratch; after the call result `made` has them as complex ones, put together where
+        the values' imaginary parts, result `imaginary`, are not zero."""
+        place = self.room(n * n * self.item)
+        to, parts = self._at(self.result(made), 2, self.after), self._at(self.result(imaginary), 1, self.after)
+        self.after.append(f"call void @paired(ptr {to}, ptr {place}, ptr {parts}, i64 {n})")
+        self.passed(place)
+        self.numbers(n)
+
     def zeros(self, made: int) -> None:
         """Result `made`, of zeros, which the routine leaves alone."""
         k = self.result(made)
         at = self._at(k, 2, self.lines)
-        size = prod(self.types[k].static_shape[-2:]) * self.item
+        size = prod(self.types[k].static_shape[-2:]) * self.types[k].dtype.itemsize
         self.lines.append(f"call void @llvm.memset.p0.i64(ptr {at}, i8 0, i64 {size}, i1 false)")
         self.passed(at)
 
@@ -279,11 +343,11 @@ class Writer:
         self.passed(f"@n{len(self.globals) - 1}")
 
     def _bits(self, x: float) -> int:
-        return int(np.array(x, np.float32 if self.item == 4 else np.float64).view(f"i{self.item}"))
+        return int.from_bytes(np.array(x, self.dtype).tobytes(), "little")
 
     def best_work(self, *more: Any) -> None:
         """Work space of the size that the routine asks for, and that size; `more` are the arguments that follow."""
-        answer = (self.item_ctype * 16)()
+        answer = ((ctypes.c_float if self.real_item == 4 else ctypes.c_double) * 16)()
         given = [*self.query, answer, ctypes.c_int(-1), *more]
         pointers = [ctypes.byref(x) if isinstance(x, ctypes.c_int) else x for x in given]
         ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(self.address)(
@@ -293,15 +357,17 @@ class Writer:
 
     def text(self, is_alone: bool) -> str:
         """The LLVM module; `{name}` stands for its function, `{{triple}}` for this machine's."""
-        element = "i32" if self.item == 4 else "i64"
+        element = f"i{8 * self.item}"
         passed = ", ".join(f"ptr {a}" for a in self.arguments)
         body = "\n  ".join([*self.lines, f"call void @{self.symbol}({passed})", *self.after])
         return "\n".join(
             [
                 'target triple = "TRIPLE"', f"declare void @{self.symbol}({', '.join(['ptr'] * len(self.arguments))})",
                 "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)", "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
-                *self.globals, _TURNED.replace("ELEMENT", element),
-                _FACTOR.replace("ELEMENT", element).replace("NAN", str(self._bits(np.nan))), _ORDER,
+                *self.globals,
+                (_TURNED + _FACTOR).replace("ELEMENT", element).replace("ALIGNED", str(self.real_item))
+                .replace("NAN", str(self._bits(np.nan))), _ORDER,
+                _PAIRED.replace("REAL", "float" if self.real_item == 4 else "double"),
                 "declare void @tilewright_alone(i1)" * is_alone,
                 "define void @SYMBOL(i64 %begin, i64 %end, ptr %table, ptr %scratch) {", "entry:",
                 "  call void @tilewright_alone(i1 true)" * is_alone, "  br label %head", "head:",

@@ -17,7 +17,7 @@ from codegen.call.lapack.alone import publish_alone
 from codegen.launcher import launch, native_threads, words
 from hlo.blas import thread_functions
 from hlo.foreign import native_routine
-from tests.codegen.routines.test_matrices import close, numbers, positive, program, typed
+from tests.codegen.routines.test_matrices import KINDS, adjoint, close, numbers, positive, program, typed
 from tilewright.jax.lapack import CUSTOM_CALLS
 
 VECTORS = "{mhlo.backend_config = {mode = 86 : ui8, uplo = 76 : ui8}}"
@@ -31,13 +31,16 @@ def steps(executable: codegen.Executable) -> list[type]:
 
 
 def case(target: str, options: str, arrays: list[Any], results: list[tuple[Any, ...]]) -> tuple[str, list[Any]]:
-    kind = {"float32": "f32", "float64": "f64"}[arrays[0].dtype.name]
+    kind = KINDS[arrays[0].dtype]
     made = [typed(shape, *(element or (kind,))) for shape, *element in results]
+    if len(options) == 2:  # vectors on the left, vectors on the right
+        left, right = map(ord, options)
+        options = f"{{mhlo.backend_config = {{compute_left = {left} : ui8, compute_right = {right} : ui8}}}}"
     given = ", ".join(f"%a{k}" for k in range(len(arrays)))
     return program(f"stablehlo.custom_call @{target}({given}) {options}", [typed(a) for a in arrays], made), arrays
 
 
-F = np.float32
+F, C, Z = np.float32, np.complex64, np.complex128
 CASES = {
     "symmetric, a batch": case("lapack_dsyevd_ffi", VECTORS, [positive(3, 20, 20)], [((3, 20, 20),), ((3, 20),), ((3,), "i32")]),
     "symmetric, upper": case("lapack_ssyevd_ffi", UPPER, [numbers(70, 70, dtype=F)], [((70, 70),), ((70,),), ((), "i32")]),
@@ -63,6 +66,30 @@ CASES = {
         "lapack_dgtsv_ffi", "", [np.zeros(4), np.zeros(4), np.zeros(4), numbers(4, 1)],
         [((4,),), ((4,),), ((4,),), ((4, 1),), ((), "i32")],
     ),
+    "hermitian, a batch": case(
+        "lapack_zheevd_ffi", VECTORS, [positive(3, 20, 20, dtype=Z)], [((3, 20, 20),), ((3, 20), "f64"), ((3,), "i32")]
+    ),
+    "hermitian, upper": case("lapack_cheevd_ffi", UPPER, [numbers(70, 70, dtype=C)], [((70, 70),), ((70,), "f32"), ((), "i32")]),
+    "hermitian, eigenvalues alone": case(
+        "lapack_zheevd_ffi", ALONE, [positive(9, 9, dtype=Z)], [((9, 9),), ((9,), "f64"), ((), "i32")]
+    ),
+    "complex, thin": case("lapack_cgesdd_ffi", THIN, [numbers(2, 9, 5, dtype=C)],
+                          [((2, 9, 5),), ((2, 5), "f32"), ((2, 9, 5),), ((2, 5, 5),), ((2,), "i32")]),
+    "complex, values": case("lapack_zgesdd_ffi", NONE, [numbers(4, 7, dtype=Z)],
+                            [((4, 7),), ((4,), "f64"), ((4, 4),), ((7, 7),), ((), "i32")]),
+    "complex Cholesky": case("lapack_zpotrf_ffi", VECTORS, [positive(70, 70, dtype=Z)], [((70, 70),), ((), "i32")]),
+    "complex LU": case("lapack_cgetrf_ffi", "", [numbers(2, 80, 70, dtype=C)], [((2, 80, 70),), ((2, 70), "i32"), ((2,), "i32")]),
+    "complex QR": case("Qr", "", [numbers(2, 90, 70, dtype=Z)], [((2, 90, 70),), ((2, 70),)]),
+    "complex Q": case("lapack_cungqr_ffi", "", [numbers(90, 70, dtype=C), numbers(70, dtype=C) / 100], [((90, 70),)]),
+    "complex Q by XLA's name": case(
+        "ProductOfElementaryHouseholderReflectors", "", [numbers(90, 70, dtype=Z), numbers(70, dtype=Z) / 100], [((90, 70),)]
+    ),
+    "general, values": case("lapack_dgeev_ffi", "NN", [numbers(3, 9, 9)],
+                            [((3, 9),), ((3, 9),), *[((3, 9, 9), "complex<f64>")] * 2, ((3,), "i32")]),
+    "general, both sides": case("lapack_sgeev_ffi", "VV", [numbers(9, 9, dtype=F)],
+                                [((9,),), ((9,),), *[((9, 9), "complex<f32>")] * 2, ((), "i32")]),
+    "general, complex": case("lapack_zgeev_ffi", "NV", [numbers(2, 9, 9, dtype=Z)],
+                             [((2, 9),), *[((2, 9, 9),)] * 2, ((2,), "i32")]),
     "Q": case("lapack_sorgqr_ffi", "", [numbers(90, 70, dtype=F), numbers(70, dtype=F) / 100], [((90, 70),)]),
 }  # fmt: skip
 
@@ -76,7 +103,7 @@ def test_the_same_as_through_python(name: str) -> None:
     assert [x.partition(": ")[2] for x in executable.library] == [module.root.attr("call_target_name")]
     assert not executable.fallbacks
     expected = CUSTOM_CALLS[module.root.attr("call_target_name")](module.root, *arrays)
-    first = 1 if name in ("eigenvalues alone", "thin", "full") else 0  # what LAPACK leaves of its input is nobody's
+    first = 1 if name.endswith(("eigenvalues alone", "thin", "full")) else 0  # what LAPACK leaves of its input is nobody's
     for found, there in list(zip(executable(*arrays), expected, strict=True))[first:]:
         close(found, np.asarray(there))
 
@@ -236,7 +263,7 @@ def test_a_worker_does_not_spin_beside_a_library_with_threads(has_threads: bool)
 
 
 def test_what_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function of the caller's own, complex matrices, a call that does not say which triangle, a look at memory."""
+    """A function of the caller's own, a routine that is not known, a call that does not say which triangle, a look."""
     text, (a,) = CASES["symmetric, a batch"]
     mine = {"lapack_dsyevd_ffi": lambda op, x: (x, x[..., 0], np.zeros(3, np.int32))}
     own = codegen.compile(hlo.parse(text), custom_calls=mine)
@@ -245,10 +272,9 @@ def test_what_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
     without = codegen.compile(hlo.parse(CASES["Cholesky"][0].replace(VECTORS, "")), custom_calls=CUSTOM_CALLS)
     assert steps(without) == [launch.Host]
     c = "tensor<3x3xcomplex<f32>>"
-    for target in ("lapack_cgeqrf_ffi", "lapack_cgehrd_ffi"):
-        call = f"stablehlo.custom_call @{target}(%a) : ({c}) -> ({c}, tensor<3xcomplex<f32>>)"
-        other = f"func.func @main(%a: {c}) -> {c} {{\n  %0:2 = {call}\n  return %0#0 : {c}\n}}"
-        assert steps(codegen.compile(hlo.parse(other), custom_calls=CUSTOM_CALLS)) == [launch.Host]
+    call = f"stablehlo.custom_call @lapack_cgehrd_ffi(%a) : ({c}) -> ({c}, tensor<3xcomplex<f32>>)"
+    other = f"func.func @main(%a: {c}) -> {c} {{\n  %0:2 = {call}\n  return %0#0 : {c}\n}}"
+    assert steps(codegen.compile(hlo.parse(other), custom_calls=CUSTOM_CALLS)) == [launch.Host]
     monkeypatch.setenv("TILEWRIGHT_DEBUG", "guard")
     assert steps(codegen.compile(hlo.parse(text), custom_calls=CUSTOM_CALLS)) == [launch.Host]
 
@@ -282,33 +308,36 @@ def test_in_a_loop_and_in_place_of_its_operand() -> None:
     np.testing.assert_allclose(executable(a, np.int32(3))[0], x, rtol=0, atol=1e-6)
 
 
+WORDS = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
+
+
 def _system(shape: tuple[int, ...], many: int, dtype: Any, left: bool) -> tuple[Any, Any]:
     n = shape[-1]
     a = numbers(*shape, dtype=dtype) / n + 2 * np.eye(n, dtype=dtype)
     return a, numbers(*shape[:-2], *((n, many) if left else (many, n)), dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("dtype", "turned"), [(F, "N"), (F, "T"), (np.float64, "N"), (np.float64, "T"), (Z, "C"), (C, "T")])
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize(("lower", "unit"), [(True, False), (False, True)])
 @pytest.mark.parametrize("is_op", [False, True])
-def test_triangular_systems(dtype: Any, transposed: bool, left: bool, lower: bool, unit: bool, is_op: bool) -> None:
+def test_triangular_systems(dtype: Any, turned: str, left: bool, lower: bool, unit: bool, is_op: bool) -> None:
     """JAX's batched right sides took ten times JAX's time: a library in Python solved them."""
     a, b = _system((2, 70, 70), 90, dtype, left)
-    kind, flag = ("f32" if dtype is np.float32 else "f64"), {False: "false", True: "true"}
-    letters = {"side": "RL"[left], "uplo": "UL"[lower], "trans_x": "NT"[transposed], "diag": "NU"[unit]}
-    call = f"stablehlo.custom_call @lapack_{'s' if kind == 'f32' else 'd'}trsm_ffi(%a0, %a1) {{mhlo.backend_config = {{"
+    flag = {False: "false", True: "true"}
+    letters = {"side": "RL"[left], "uplo": "UL"[lower], "trans_x": turned, "diag": "NU"[unit]}
+    prefix = {F: "s", C: "c", Z: "z"}.get(dtype, "d")
+    call = f"stablehlo.custom_call @lapack_{prefix}trsm_ffi(%a0, %a1) {{mhlo.backend_config = {{"
     call += ", ".join(f"{name} = {ord(letter)} : ui8" for name, letter in letters.items()) + "}}"
     op = f'"stablehlo.triangular_solve"(%a0, %a1) {{left_side = {flag[left]}, lower = {flag[lower]}, '
-    op += f"unit_diagonal = {flag[unit]}, transpose_a = #stablehlo<transpose {'TRANSPOSE' if transposed else 'NO_TRANSPOSE'}>}}"
+    op += f"unit_diagonal = {flag[unit]}, transpose_a = #stablehlo<transpose {WORDS[turned]}>}}"
     module = hlo.parse(program(op if is_op else call, [typed(a), typed(b)], [typed(b)]))
     executable = codegen.compile(module, custom_calls=CUSTOM_CALLS)
     assert steps(executable) == [launch.Library]
     found = executable(a, b)[0]
     triangle = np.tril(a, -1 if unit else 0) if lower else np.triu(a, 1 if unit else 0)
-    triangle = (triangle + np.eye(70, dtype=dtype) * unit).astype(np.float64)
-    triangle = np.swapaxes(triangle, -1, -2) if transposed else triangle
+    triangle = (triangle + np.eye(70, dtype=dtype) * unit).astype(np.result_type(dtype, np.float64))
+    triangle = {"N": triangle, "T": np.swapaxes(triangle, -1, -2), "C": adjoint(triangle)}[turned]
     close((triangle @ found if left else found @ triangle).astype(dtype), b)
 
 

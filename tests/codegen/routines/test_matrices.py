@@ -20,7 +20,11 @@ from tiling import EvaluatorStep, plan
 from tiling.proving.obligations import prove
 
 Array = np.ndarray[Any, Any]
-KINDS = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64"}
+KINDS = {
+    np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.complex64): "complex<f32>",
+    np.dtype(np.complex128): "complex<f64>",
+}  # fmt: skip
+REAL_AND_COMPLEX = [np.float64, np.complex128]
 
 
 def typed(a: Array | tuple[int, ...], kind: str = "") -> str:
@@ -45,16 +49,22 @@ def custom(target: str, arrays: list[Array], results: list[str]) -> codegen.Exec
 
 
 def numbers(*shape: int, dtype: Any = np.float64) -> Array:
-    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+    source = np.random.default_rng(sum(shape))
+    x = source.standard_normal(shape)
+    return (x + 1j * source.standard_normal(shape) if np.dtype(dtype).kind == "c" else x).astype(dtype)
+
+
+def adjoint(x: Array) -> Array:
+    return np.conj(np.swapaxes(x, -1, -2))
 
 
 def positive(*shape: int, dtype: Any = np.float64) -> Array:
-    x = numbers(*shape)
-    return (x @ np.swapaxes(x, -1, -2) + shape[-1] * np.eye(shape[-1])).astype(dtype)
+    x = numbers(*shape, dtype=np.result_type(dtype, np.float64))
+    return (x @ adjoint(x) + shape[-1] * np.eye(shape[-1])).astype(dtype)
 
 
 def close(found: Array, expected: Array) -> None:
-    tolerance = 1e-12 if found.dtype == np.float64 else 1e-4
+    tolerance = 1e-12 if found.dtype in (np.float64, np.complex128) else 1e-4
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(expected).max(initial=0))))
 
 
@@ -68,20 +78,23 @@ def in_kernels(executable: codegen.Executable) -> bool:
 SQUARES = [(1, 1), (2, 2), (5, 5), (64, 64), (300, 3, 3), (2, 3, 4, 4)]
 
 
-@pytest.mark.parametrize(("shape", "lower"), fast_cover(itertools.product(SQUARES, [True, False]), strength=1))
-def test_cholesky(shape: tuple[int, ...], lower: bool) -> None:
-    a = positive(*shape)
+@pytest.mark.parametrize(
+    ("shape", "lower", "dtype"), fast_cover(itertools.product(SQUARES, [True, False], REAL_AND_COMPLEX), strength=2)
+)
+def test_cholesky(shape: tuple[int, ...], lower: bool, dtype: Any) -> None:
+    a = positive(*shape, dtype=dtype)
     t = typed(a)
     executable = codegen.compile(hlo.parse(program(f'"stablehlo.cholesky"(%a0) {{lower = {str(lower).lower()}}}', [t], [t])))
     assert in_kernels(executable)
     # Only the triangle that the op names is read.
     other = np.triu(np.full(a.shape, 7.0), 1) if lower else np.tril(np.full(a.shape, 7.0), -1)
     factor = np.linalg.cholesky(a)
-    close(executable((np.tril(a) if lower else np.triu(a)) + other)[0], factor if lower else np.swapaxes(factor, -1, -2))
+    close(executable((np.tril(a) if lower else np.triu(a)) + other)[0], factor if lower else adjoint(factor))
 
 
-def test_cholesky_of_what_is_not_positive_definite_is_nan() -> None:
-    a = np.stack([positive(3, 3), -np.eye(3), np.full((3, 3), np.nan), np.zeros((3, 3))]).astype(np.float32)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_cholesky_of_what_is_not_positive_definite_is_nan(dtype: Any) -> None:
+    a = np.stack([positive(3, 3, dtype=dtype), -np.eye(3), np.full((3, 3), np.nan), np.zeros((3, 3))]).astype(dtype)
     t = typed(a)
     (found,) = codegen.compile(hlo.parse(program('"stablehlo.cholesky"(%a0) {lower = true}', [t], [t])))(a)
     below = np.tril(np.ones((3, 3), bool))
@@ -93,9 +106,10 @@ SIDES = itertools.product([True, False], [True, False], ["NO_TRANSPOSE", "TRANSP
 
 
 # The first three together say where the elimination starts: each case of theirs, with the diagonals in turn.
+@pytest.mark.parametrize("dtype", REAL_AND_COMPLEX)
 @pytest.mark.parametrize(("left", "lower", "turned", "unit"), fast_cover(SIDES, 1, lambda case: (case[:3], case[3])))
-def test_triangular_solve(left: bool, lower: bool, turned: str, unit: bool) -> None:
-    a, b = positive(2, 4, 4), numbers(2, 4, 3) if left else numbers(2, 3, 4)
+def test_triangular_solve(left: bool, lower: bool, turned: str, unit: bool, dtype: Any) -> None:
+    a, b = positive(2, 4, 4, dtype=dtype), numbers(*((2, 4, 3) if left else (2, 3, 4)), dtype=dtype)
     flags = {"left_side": left, "lower": lower, "unit_diagonal": unit}
     options = ", ".join(f"{k} = {str(v).lower()}" for k, v in flags.items())
     text = f'"stablehlo.triangular_solve"(%a0, %a1) {{{options}, transpose_a = #stablehlo<transpose {turned}>}}'
@@ -104,7 +118,7 @@ def test_triangular_solve(left: bool, lower: bool, turned: str, unit: bool) -> N
     m = np.tril(a) if lower else np.triu(a)
     if unit:
         m = m - m * np.eye(4) + np.eye(4)
-    m = m if turned == "NO_TRANSPOSE" else np.swapaxes(m, -1, -2)
+    m = m if turned == "NO_TRANSPOSE" else adjoint(m) if turned == "ADJOINT" else np.swapaxes(m, -1, -2)
     turn = np.swapaxes
     close(executable(a, b)[0], np.linalg.solve(m, b) if left else turn(np.linalg.solve(turn(m, -1, -2), turn(b, -1, -2)), -1, -2))
 
@@ -112,7 +126,7 @@ def test_triangular_solve(left: bool, lower: bool, turned: str, unit: bool) -> N
 OBLONGS = [(1, 1), (4, 4), (7, 3), (3, 7), (50, 2, 2), (2, 2, 5, 5), (64, 64)]
 
 
-@pytest.mark.parametrize(("dtype", "shape"), fast_cover(itertools.product([np.float32, np.float64], OBLONGS), strength=1))
+@pytest.mark.parametrize(("dtype", "shape"), fast_cover(itertools.product([np.float32, *REAL_AND_COMPLEX], OBLONGS), strength=1))
 def test_lu(shape: tuple[int, ...], dtype: Any) -> None:
     a = numbers(*shape, dtype=dtype)
     rows, least = shape[-2], min(shape[-2:])
@@ -121,7 +135,10 @@ def test_lu(shape: tuple[int, ...], dtype: Any) -> None:
     assert in_kernels(executable)
     factors, pivots, order = executable(a)
     lower = np.tril(factors[..., :least], -1) + np.eye(rows, least, dtype=dtype)
-    assert np.abs(lower).max() <= 1
+    assert np.abs(lower).max() <= (np.sqrt(2) if np.iscomplexobj(a) else 1)  # the greatest sum of both parts is taken
+    if np.iscomplexobj(a):
+        expected, *_ = CUSTOM_CALLS["LuDecomposition"](executable.plan.program.ops[0], a)
+        close(factors, expected)
     close(lower @ np.triu(factors[..., :least, :]), np.take_along_axis(a, order[..., None].astype(np.int64), -2))
     for index in np.ndindex(*batch):
         expected = np.arange(rows)
@@ -138,12 +155,13 @@ def test_lu_of_a_singular_matrix_ends() -> None:
     assert pivots.tolist() == [1, 2] and info == 1
 
 
+@pytest.mark.parametrize("dtype", REAL_AND_COMPLEX)
 @pytest.mark.parametrize("shape", [(1, 1), (4, 4), (7, 3), (3, 7), (50, 3, 2), (40, 40)])
-def test_qr(shape: tuple[int, ...]) -> None:
-    a = numbers(*shape)
+def test_qr(shape: tuple[int, ...], dtype: Any) -> None:
+    a = numbers(*shape, dtype=dtype)
     rows, columns = shape[-2:]
     least = min(rows, columns)
-    executable = custom("Qr", [a], [typed(a), typed((*shape[:-2], least), "f64")])
+    executable = custom("Qr", [a], [typed(a), typed((*shape[:-2], least), KINDS[a.dtype])])
     assert in_kernels(executable)
     factors, taus = executable(a)
     (expected, expected_taus) = CUSTOM_CALLS["Qr"](executable.plan.program.ops[0], a)
@@ -154,7 +172,7 @@ def test_qr(shape: tuple[int, ...]) -> None:
     assert in_kernels(executable)
     (q,) = executable(tall, taus)
     close(q @ np.triu(factors[..., :least, :]), a)
-    close(np.swapaxes(q, -1, -2) @ q, np.broadcast_to(np.eye(least), (*shape[:-2], least, least)))
+    close(adjoint(q) @ q, np.broadcast_to(np.eye(least, dtype=dtype), (*shape[:-2], least, least)))
 
 
 def test_reflectors_fill_columns_that_have_none() -> None:
@@ -167,10 +185,11 @@ def test_reflectors_fill_columns_that_have_none() -> None:
     close(q.T @ q, np.eye(5))
 
 
-def test_qr_of_large_and_tiny_numbers_and_of_zeros() -> None:
+@pytest.mark.parametrize("dtype", REAL_AND_COMPLEX)
+def test_qr_of_large_and_tiny_numbers_and_of_zeros(dtype: Any) -> None:
     for scale in (1e200, 1e-200, 0.0):
-        a = np.array([[3.0, 1.0], [4.0, 2.0]]) * scale
-        factors, taus = custom("Qr", [a], [typed(a), typed((2,), "f64")])(a)
+        a = np.array([[3.0, 1.0], [4.0, 2.0]], dtype) * scale * (1j if dtype is np.complex128 else 1)
+        factors, taus = custom("Qr", [a], [typed(a), typed((2,), KINDS[a.dtype])])(a)
         close(np.abs(factors[0, 0]), np.asarray(5.0 * scale))
         assert np.isfinite(factors).all() and np.isfinite(taus).all()
 
@@ -238,7 +257,7 @@ def test_another_form_of_them_is_refuted() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "kind", "reason"),
-    [((65, 65), "f32", "library's blocks"), ((2, 2), "bf16", "are the library's"), ((2, 2), "complex<f32>", "are the library's")],
+    [((65, 65), "f32", "library's blocks"), ((2, 2), "bf16", "are the library's")],
 )
 def test_what_a_library_runs_still(shape: tuple[int, ...], kind: str, reason: str) -> None:
     t = typed(shape, kind)
@@ -275,23 +294,26 @@ def test_a_function_of_the_callers_goes_before_the_kernel() -> None:
 
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("turned", [True, False])
-def test_reflectors_applied_to_a_matrix(left: bool, turned: bool) -> None:
+@pytest.mark.parametrize("dtype", REAL_AND_COMPLEX)
+def test_reflectors_applied_to_a_matrix(left: bool, turned: bool, dtype: Any) -> None:
+    target = "lapack_dormqr_ffi" if dtype is np.float64 else "lapack_zunmqr_ffi"
     for shape in ((5, 3), (3, 5), (4, 4)):
-        a, c = numbers(*shape), numbers(shape[0], 2) if left else numbers(2, shape[0])
-        factors, taus = custom("Qr", [a], [typed(a), typed((min(shape),), "f64")])(a)
+        a, c = numbers(*shape, dtype=dtype), numbers(*((shape[0], 2) if left else (2, shape[0])), dtype=dtype)
+        factors, taus = custom("Qr", [a], [typed(a), typed((min(shape),), KINDS[a.dtype])])(a)
         line = (
-            f"stablehlo.custom_call @lapack_dormqr_ffi(%a0, %a1, %a2) {{mhlo.backend_config = "
+            f"stablehlo.custom_call @{target}(%a0, %a1, %a2) {{mhlo.backend_config = "
             f"{{left = {str(left).lower()}, transpose = {str(turned).lower()}}}, api_version = 4 : i32}}"
         )
-        executable = codegen.compile(hlo.parse(program(line, [typed(factors), typed(taus), typed(c)], [typed(c)])))
-        assert in_kernels(executable)
-        wide = np.zeros((shape[0], shape[0]))
+        module = hlo.parse(program(line, [typed(factors), typed(taus), typed(c)], [typed(c)]))
+        executable = codegen.compile(module, custom_calls=CUSTOM_CALLS)
+        assert in_kernels(executable) == (left or dtype is np.float64)
+        wide = np.zeros((shape[0], shape[0]), dtype)
         wide[:, : taus.size] = factors[:, : taus.size]
         (q,) = custom("ProductOfElementaryHouseholderReflectors", [wide, taus], [typed(wide)])(wide, taus)
-        q = q.T if turned else q
+        q = adjoint(q) if turned else q
         close(executable(factors, taus, c)[0], q @ c if left else c @ q)
         (op,) = executable.plan.program.ops
-        close(CUSTOM_CALLS["lapack_dormqr_ffi"](op, factors, taus, c)[0], q @ c if left else c @ q)
+        close(CUSTOM_CALLS[target](op, factors, taus, c)[0], q @ c if left else c @ q)
 
 
 def test_calls_of_lapack_without_their_options_are_left_to_functions() -> None:
