@@ -455,6 +455,7 @@ def lower_gemm(context: Any, b: Any, sig: Any, args: Any, asked: tuple[Any, Any,
         )
         levels = [x if at % 3 == 0 else _times(b, x, 2) for at, x in enumerate(levels)]
         panel *= 2
+        asked = None if asked is None else (_times(b, asked[0], 2), *asked[1:])
     triples = tuple(zip(levels[::3], levels[1::3], levels[2::3], strict=True))
     likes = like_of(sig.args[2]), like_of(sig.args[5])
     o = _Operands(k, a, a_rs, a_cs, bb, ldb, c, ldc, accumulate, a_kind, b_kind, c_kind, triples, is_complex, *likes)

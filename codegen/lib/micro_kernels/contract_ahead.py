@@ -33,7 +33,7 @@ _ASKED = slice(16, 19)  # ahead, part, parts
 
 def _type_ahead(*args: Any) -> Any:
     plain = type_gemm(*args[: _ASKED.start], *args[_ASKED.stop :])
-    if plain is None or not isinstance(args[18], types.IntegerLiteral) or args[11].dtype.startswith("complex"):
+    if plain is None or not isinstance(args[18], types.IntegerLiteral):
         return None
     kinds = plain.args
     return signature(types.none, *kinds[: _ASKED.start], types.int64, types.int64, args[18], *kinds[_ASKED.start :])

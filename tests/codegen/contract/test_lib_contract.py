@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -112,13 +113,14 @@ def test_nothing_is_stored_beyond_the_last_column(dtype: str, n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("literal", "size", "target"), fast_cover(itertools.product((True, False), [(7, 2, 16), (15, 3, 8)], TARGETS))
+    ("literal", "size", "target", "dtype"),
+    fast_cover(itertools.product((True, False), [(7, 2, 16), (15, 3, 8)], TARGETS, ["float32", "complex64", "complex128"]), 2),
 )
-def test_asking_for_what_comes_next_changes_no_sum(literal: bool, size: tuple[int, int, int], target: str) -> None:
+def test_asking_for_what_comes_next_changes_no_sum(literal: bool, size: tuple[int, int, int], target: str, dtype: str) -> None:
     """Both ways of ``parts``, known and unknown sizes, with levels: what is asked for may lie behind the end of B."""
     t, (m, columns, k) = Target.named(target), size
     rows, depth = (str(s) if literal else f"end + {s - 1}" for s in (m, k))
-    panel = 2 * t.lanes(4)
+    panel = 2 * t.lanes(np.dtype(dtype).itemsize)
     n = columns * panel - panel // 2
     sides = f"a, i * {m * 3 * k}, {3 * k}, 1, b, 0, {3 * k * panel}, {panel}, c, i * {m * n}, {n}"
     text = "".join(
@@ -127,18 +129,23 @@ def test_asking_for_what_comes_next_changes_no_sum(literal: bool, size: tuple[in
         for parts, again in ((2, "False"), (1, "True"))
     )
     source = f"def kernel(begin, end, a, b, c):\n{text}"
-    kernel = compile_kernel(source, KernelSignature(tuple(Param(x, "float32", 4) for x in "abc")), t)
+    signature = KernelSignature(tuple(Param(x, dtype, np.dtype(dtype).itemsize) for x in "abc"))
+    kernel = compile_kernel(source, signature, t)
     rng = np.random.default_rng(4)
-    a = rng.integers(-4, 4, (2 * m, 3 * k)).astype(np.float32)
-    b = rng.integers(-4, 4, (columns, 3 * k, panel)).astype(np.float32)
-    c, stepped = np.zeros((2, 2 * m, n), np.float32)
+
+    def whole_numbers(*shape: int) -> Any:
+        x = rng.integers(-4, 4, (2, *shape))
+        return (x[0] + 1j * x[1] if "complex" in dtype else x[0]).astype(dtype)
+
+    a, b = whole_numbers(2 * m, 3 * k), whole_numbers(columns, 3 * k, panel)
+    c, stepped = np.zeros((2, 2 * m, n), dtype)
     run(kernel, 0, 1, a, b, c)
     kernel.python(0, 1, a.ravel(), b.ravel(), stepped.reshape(-1))
     expected = a @ np.concatenate(b, 1)[:, :n]
     expected[:m] *= 2
     np.testing.assert_array_equal(c, expected)
     np.testing.assert_array_equal(stepped, expected)
-    assert "prefetch" in kernel_assembly(source, KernelSignature(tuple(Param(x, "float32", 4) for x in "abc")), t)
+    assert "prefetch" in kernel_assembly(source, signature, t)
 
 
 def test_micro_kernels_keep_their_accumulators_in_registers() -> None:
