@@ -32,6 +32,8 @@ Lowering = Callable[[Any, Any, Any, Any], Any]
 _found: ContextVar[Functions | None] = ContextVar("tilewright_outlined", default=None)
 _LITTLE = 4096
 """Products, or elements, of a call that is worth a function: there are a twentieth of a microsecond in them at least."""
+_PARTS = 4
+"""Products of real numbers in one of complex ones."""
 
 
 @contextlib.contextmanager
@@ -57,7 +59,8 @@ def outlined(
 
     def call(context: Any, b: Any, sig: Any, args: Any) -> Any:
         found = _found.get()
-        if found is None or _is_little([*sig.args[:extents], *([] if levels is None else sig.args[levels::3])]):
+        sizes = [*sig.args[:extents], *([] if levels is None else sig.args[levels::3])]
+        if found is None or _is_little(sizes, any(isinstance(k, Buf) and k.dtype.startswith("complex") for k in sig.args)):
             return lower(context, b, sig, args)
         exact = _with_numbered_scopes(sig.args)
         kinds = alike(exact)
@@ -80,9 +83,9 @@ def outlined(
     return call
 
 
-def _is_little(kinds: Any) -> bool:
-    product = 1
-    for k in kinds:
+def _is_little(sizes: Any, is_complex: bool) -> bool:
+    product = _PARTS if is_complex else 1
+    for k in sizes:
         if not isinstance(k, types.IntegerLiteral):
             return False
         product *= k.literal_value
