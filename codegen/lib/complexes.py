@@ -1,7 +1,7 @@
 """Complex numbers: arithmetic and the elementary functions on their principal branches, with C's special values.
 
-Numbers are pairs of Values. complex64 adds, multiplies and has its modulus in f32; all else could cancel, overflow or lose
-digits on the way, is computed in f64 and rounded once. complex128 is scaled where squares would overflow.
+Numbers are pairs of Values. complex64 adds, multiplies, and has its modulus and e**z in f32; all else could cancel, overflow
+or lose digits on the way, is computed in f64 and rounded once. complex128 is scaled where squares would overflow.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ __all__ = ["COMPLEX", "Complex", "emitter", "pack", "unpack"]
 
 LN2 = math.log(2.0)
 FAR = 700.0  # e**x is finite up to here, and up to twice as far as a product of two
+FAR_F32 = 88.0  # the same of f32
 
 
 @dataclass(frozen=True)
@@ -173,8 +174,8 @@ def square(z: Complex) -> Complex:
 
 
 def _halves(x: Value) -> tuple[Value, Value]:
-    """(a, b) with a b = e**x, finite for |x| up to 1400."""
-    far = x > FAR
+    """(a, b) with a b = e**x, finite for x up to twice as far as e**x is."""
+    far = x > (FAR if element_type(x.type) is F64 else FAR_F32)
     half = math_exp.exp(select(far, x * 0.5, x))
     return half, select(far, half, half.const(1.0))
 
@@ -496,7 +497,7 @@ COMPLEX: dict[str, Callable[..., Value]] = {
     "reduce_add": _exact(Complex.__add__), "reduce_multiply": _exact(Complex.__mul__),
     "reduce_fma": _exact(lambda t, p, q: t + p * q), "reduce_maximum": _exact(maximum), "reduce_minimum": _exact(minimum),
     "divide": emitter(divide), "absolute": _exact(modulus), "sign": emitter(sign), "square": emitter(square),
-    "exp": emitter(exp), "expm1": emitter(expm1), "log": emitter(log), "log1p": emitter(log1p),
+    "exp": _exact(exp), "expm1": emitter(expm1), "log": emitter(log), "log1p": emitter(log1p),
     "logistic": emitter(logistic), "power": emitter(power), "sqrt": emitter(sqrt), "rsqrt": emitter(rsqrt),
     "cbrt": emitter(cbrt), "asin": emitter(asin), "acos": emitter(acos), "atan": emitter(atan), "asinh": emitter(asinh),
     "acosh": emitter(acosh), "atanh": emitter(atanh),
