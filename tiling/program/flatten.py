@@ -291,10 +291,12 @@ class _Builder:
         regions: Sequence[Block] = source.regions
         if not op.definition.is_control:
             regions = [_with_constants(self._without_calls(b), env) for b in op.regions]
-        if self.merges and op.definition.is_pure and not any(captured_values(b) for b in regions):
+        is_pure = op.definition.is_pure or _is_factorisation(op)
+        if self.merges and is_pure and not any(captured_values(b) for b in regions):
             bodies_key = tuple(region_key(b) for b in regions)
             types = tuple(with_layout(r.type) for r in source.results)
-            key = (name, tuple(operands), freeze_attributes(attributes), types, bodies_key)
+            told = str(op.extra.get("mhlo.backend_config", "")) if name == "stablehlo.custom_call" else ""
+            key = (name, tuple(operands), freeze_attributes(attributes), types, bodies_key, told)
             twin = self.known.get(key)
             if twin is not None:
                 self._told(op, before, twin, env)
@@ -391,6 +393,18 @@ def _gives_nothing(op: Op) -> bool:
     if isinstance(op.definition.semantics, Literal) or not all(isinstance(t, TensorType) and t.is_static for t in types):
         return False
     return all(isinstance(t, TensorType) and isinstance(t.element, ElementType) and not t.size_elems for t in types)
+
+
+_FACTORISATIONS = frozenset({"LuDecomposition", "Qr", "ProductOfElementaryHouseholderReflectors"})
+
+
+def _is_factorisation(op: Op) -> bool:
+    """Whether a custom call is linear algebra by XLA's names: a matrix that is solved with and whose determinant is wanted is
+    factored once."""
+    if op.name != "stablehlo.custom_call" or op.attr("has_side_effect"):
+        return False
+    target = str(op.attr("call_target_name"))
+    return target in _FACTORISATIONS or target.startswith("lapack_")
 
 
 _SPREADS = {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.reverse"}

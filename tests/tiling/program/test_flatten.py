@@ -281,3 +281,25 @@ def test_bodies_have_the_constants_that_they_read_from_outside() -> None:
     )
     outside = [len(captured_values(b)) for op in program.ops for b in op.regions]
     assert outside == [0, 0, 1]  # (the last one reads an argument)
+
+
+FACTORED_TWICE = """func.func @main(%a: tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<3xi32>, tensor<3x3xf32>, tensor<3x3xf32>) {{
+  %0:3 = stablehlo.custom_call @{first}(%a) {{{one}}} : (tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<3xi32>, tensor<{last}>)
+  %1:3 = stablehlo.custom_call @{first}(%a) {{{two}}} : (tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<3xi32>, tensor<{last}>)
+  %2 = stablehlo.add %0#0, %1#0 : tensor<3x3xf32>
+  return %0#0, %1#1, %1#0, %2 : tensor<3x3xf32>, tensor<3xi32>, tensor<3x3xf32>, tensor<3x3xf32> }}"""
+LOWER, UPPER = (f"mhlo.backend_config = {{uplo = {ord(x)} : ui8}}" for x in "LU")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "one", "two", "calls"),
+    [
+        ("LuDecomposition", "3xi32", "", "", 1), ("lapack_sgetrf_ffi", "i32", LOWER, LOWER, 1),
+        ("lapack_sgetrf_ffi", "i32", LOWER, UPPER, 2),  # is told something else
+        ("LuDecomposition", "3xi32", "has_side_effect = true", "has_side_effect = true", 2), ("own", "i32", "", "", 2),
+    ],
+)  # fmt: skip
+def test_a_matrix_is_factored_once(first: str, last: str, one: str, two: str, calls: int) -> None:
+    """A system that is solved, and its determinant; other functions of custom calls are the caller's."""
+    ops = flatten(hlo.parse(FACTORED_TWICE.format(first=first, last=last, one=one, two=two))).ops
+    assert sum(op.name == "stablehlo.custom_call" for op in ops) == calls
