@@ -304,6 +304,9 @@ class _Forms:
             if s.value in self.given:
                 yield PARTS, "", f"{s.buffer.name} takes the place of a value that is given"
         yield from ((MARKS, "", fault) for fault in rows_faults(nest, self.schedule.ranges))
+        places = [(b, f.index) for f in nest.folds for b in f.buffers]
+        if len(set(places)) < len(places):
+            yield FOLDS, "", "two results are folded in one place"
         for f in nest.folds:
             yield from self._fold(f, known, reduced, scans)
             fault = looking_fault(nest, f)

@@ -259,8 +259,8 @@ class Lowering(Placing):
         )
         if not same or target is None:
             return None
-        # Nothing in between may write to the target.
-        between = self.plans[position + 1 : self.plans.index(last)]
+        # Nothing in between may write to the target, and no other result of the same op.
+        between = self.plans[position : self.plans.index(last)]
         return None if any(self.buffers.get(x) is target for p in between for x in p.stage.values) else target
 
     def _scratch(self, plan: Member, v: Value) -> Buffer:
