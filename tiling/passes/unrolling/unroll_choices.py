@@ -28,7 +28,7 @@ LEAST_SHARED = 1.5  # nodes written out, for each that is left when equal ones a
 
 
 def unroll_choices(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
-    """The nest without an outer loop whose iterations have computations of their own that share much; else the nest itself."""
+    """The nest without a loop whose iterations have computations of their own that share much; else the nest itself."""
     if nest.folds or nest.order_is_fixed or nest.skip is not None or not nest.stores or len(nest.loops) < 2:
         return nest
     moving = [x.variable for x in nest.loops]
@@ -36,7 +36,7 @@ def unroll_choices(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
         return nest
     asked = [c for n in all_nodes(nest.each) if isinstance(n, Choose | Test) for c in n.conditions]
     conditions = list(dict.fromkeys(asked))
-    for loop in nest.loops[:-1]:
+    for loop in nest.loops:
         if _is_whole(loop, nest.loops) and _parts(conditions, loop) == loop.extent:
             return _unrolled(nest, loop, buffer_of, ranges)
     return nest
