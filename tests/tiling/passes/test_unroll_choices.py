@@ -53,6 +53,38 @@ def test_all_parts_are_one_body(machine: str, last: bool) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+def gradient(rows: int) -> hlo.Module:
+    """The gradient of a function of three components, row by row: each component's is padded by zeros, and they are added."""
+    t, one = f"tensor<{rows}x3xf32>", f"tensor<{rows}x1xf32>"
+    pads = "\n".join(
+        f"%p{k} = stablehlo.pad %g{k}, %z, low = [0, {k}], high = [0, {2 - k}], interior = [0, 0] : ({one}, tensor<f32>) -> {t}"
+        for k in range(3)
+    )
+    return hlo.parse(f"""func.func @main(%x: {t}) -> {t} {{
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %a = stablehlo.slice %x [0:{rows}, 0:1] : ({t}) -> {one}
+      %b = stablehlo.slice %x [0:{rows}, 1:2] : ({t}) -> {one}
+      %g0 = stablehlo.multiply %a, %b : {one}
+      %g1 = stablehlo.cosine %a : {one}
+      %g2 = stablehlo.negate %b : {one}
+      {pads}
+      %s = stablehlo.add %p0, %p1 : {t}
+      %y = stablehlo.add %s, %p2 : {t}
+      return %y : {t} }}""")
+
+
+@pytest.mark.parametrize(("rows", "stores"), [(2000, 3), (20, 1)])
+def test_components_of_many_rows_are_one_body(rows: int, stores: int) -> None:
+    """Gradients by `jax.grad` of functions that take a vector apart, 100,000 of them: .68 ms, now .15 (JAX .17)."""
+    module = gradient(rows)
+    plan = tiling.plan(module, machine=MACHINES["avx2"])
+    (nest,) = nests(plan)
+    assert len(nest.stores) == stores
+    assert tiling.prove(plan).holds
+    x = np.random.default_rng(2).standard_normal((rows, 3)).astype(np.float32)
+    np.testing.assert_allclose(codegen.compile(plan)(x)[0], interp.evaluate(module, x)[0], rtol=1e-6)
+
+
 def test_the_cost_knows_that_elements_are_read_once() -> None:
     module = stacked(*SHARING, count=4096)
     (fusion,) = tiling.plan(module, machine=MACHINES["avx2"]).fusions

@@ -3,13 +3,16 @@
     for p in [0, 2]: for i: y[p, i] = a[i] - b[i] if p == 0 else (a[i] + b[i] if p == 1 else b[i] - a[i])
     ->   for i: y[0, i] = a[i] - b[i]; y[1, i] = a[i] + b[i]; y[2, i] = b[i] - a[i]
 
-Parts of a concatenation that are computed from the same elements read them once, and share what they compute alike.
+Parts of a concatenation that are computed from the same elements read them once, and share what they compute alike. Where the
+parts lie along the innermost loop no vector does, as each element asks which one it is: then a body that does all of them is
+worth some more code, for it is done for several rows at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 
 from hlo.access import Condition
 from indexing.expr import Const, Interval, Var, simplify, substitute
@@ -25,6 +28,9 @@ __all__ = ["unroll_choices"]
 MOST_PARTS = 40
 MOST_NODES = 600  # of all stores of an iteration, shared ones once
 LEAST_SHARED = 1.5  # nodes written out, for each that is left when equal ones are one
+MOST_GROWTH = 1.5  # nodes of a body that does all of an innermost loop, for each that is there
+FEW_NODES = 64  # of such a body: then it may have grown more
+LEAST_ROWS = 64  # iterations of the loop around that, along which vectors lie then
 
 
 def unroll_choices(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
@@ -38,8 +44,15 @@ def unroll_choices(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
     conditions = list(dict.fromkeys(asked))
     for loop in nest.loops:
         if _is_whole(loop, nest.loops) and _parts(conditions, loop) == loop.extent:
-            return _unrolled(nest, loop, buffer_of, ranges)
+            made = _unrolled(nest, loop, buffer_of, ranges)
+            if made is not nest:
+                return unroll_choices(made, buffer_of, ranges)
     return nest
+
+
+def _lies_across_rows(nest: Nest, loop: Loop) -> bool:
+    """Whether a loop is the innermost one and its iterations do different things, but many of those around it do the same."""
+    return loop is nest.loops[-1] and prod(x.extent for x in nest.loops[:-1]) >= LEAST_ROWS
 
 
 def _is_whole(loop: Loop, loops: Sequence[Loop]) -> bool:
@@ -90,4 +103,6 @@ def _unrolled(nest: Nest, loop: Loop, buffer_of: Callable[[Load], Buffer], range
     shared = share_equal_nodes(body, buffer_of)
     before = sum(code_size(all_nodes([s.node])) for s in body.stores)  # however many of them are one node already
     after = code_size(all_nodes([s.node for s in shared.stores]))
-    return shared if after <= MOST_NODES and before >= LEAST_SHARED * after else nest
+    now = code_size(all_nodes(nest.each))
+    pays = before >= LEAST_SHARED * after or (_lies_across_rows(nest, loop) and after <= max(MOST_GROWTH * now, FEW_NODES))
+    return shared if after <= MOST_NODES and pays else nest
