@@ -35,7 +35,8 @@ class Maker:
             self.reshaped, self.sliced, self.joined, self.taken, self.taken_along, self.looked_up, self.looked_up,
             self.sliced_somewhere, self.written_somewhere, self.updated, self.updated, self.scanned, self.sorted, self.folded,
             self.normed, self.product, self.masked, self.windows, self.loop, self.carried, self.branch, self.gradient,
-            self.rows_somewhere, self.greatest, self.converted, self.repeated, self.one_hot,
+            self.rows_somewhere, self.greatest, self.converted, self.repeated, self.one_hot, self.two_results, self.segments,
+            self.rows_written, self.ordered, self.bits, self.complex_numbers, self.convolution, self.until, self.interleaved,
         ]  # fmt: skip
 
     def shape(self) -> tuple[int, ...]:
@@ -133,6 +134,16 @@ class Maker:
     def joined(self, x: Array) -> Array:
         return jnp.concatenate(self.choose.choice([[x, self.like(x)], [self.like(x), x, x]]), self.axis(x))
 
+    def interleaved(self, x: Array) -> Array:
+        axis = self.axis(x)
+        return jnp.stack([x, self.like(x)], axis + 1).reshape(*x.shape[:axis], -1, *x.shape[axis + 1 :])
+
+    def bits(self, x: Array) -> Array:
+        x = x.astype(jnp.int32)
+        y = self.like(x)
+        return self.choose.choice([lambda: x ^ y, lambda: x & y, lambda: x << 2, lambda: x >> 1, lambda: lax.population_count(x),
+                                   lambda: x // 3, lambda: x % -5, lambda: lax.clz(x)])()  # fmt: skip
+
     def masked(self, x: Array) -> Array:
         i = lax.broadcasted_iota(jnp.int32, x.shape, self.axis(x))
         inside = (i >= self.choose.randint(0, 5)) & (i < self.choose.randint(3, x.shape[-1] + 4))
@@ -181,6 +192,12 @@ class Maker:
         rows = x.reshape(x.shape[0], -1)
         n = self.choose.randint(1, rows.shape[1])
         return jax.vmap(lambda row, at: lax.dynamic_slice_in_dim(row, at, n))(rows, self.places(rows[:, 0], rows.shape[1]))
+
+    def rows_written(self, x: Array) -> Array:
+        rows, other = x.reshape(x.shape[0], -1), self.like(x).reshape(x.shape[0], -1)
+        n = self.choose.randint(1, rows.shape[1])
+        at = self.places(other[:, 0], rows.shape[1])
+        return jax.vmap(lambda row, new, i: lax.dynamic_update_slice_in_dim(row, new[:n], i, 0))(rows, other, at)
 
     def updated(self, x: Array) -> Array:
         x = self.wide(x)
@@ -239,7 +256,57 @@ class Maker:
         fold, start = self.choose.choice([(lax.max, -100), (lax.add, 0), (lax.min, 100)])
         return lax.reduce_window(x, jnp.array(start, x.dtype), fold, sizes, steps, self.choose.choice(["SAME", "VALID"]))
 
+    def two_results(self, x: Array) -> Array:
+        """A maximum and its place, as one reduction with a body of its own, added up."""
+        x, axis = self.wide(x), self.axis(x)
+
+        def later(p: tuple[Array, Array], q: tuple[Array, Array]) -> tuple[Array, Array]:
+            takes = (q[0] > p[0]) | ((q[0] == p[0]) & (q[1] < p[1]))
+            return jnp.where(takes, q[0], p[0]), jnp.where(takes, q[1], p[1])
+
+        places = lax.broadcasted_iota(x.dtype, x.shape, axis)
+        value, at = lax.reduce((x, places), (jnp.array(-1000, x.dtype), jnp.array(0, x.dtype)), later, (axis,))
+        return jnp.atleast_1d(value + at)
+
+    def segments(self, x: Array) -> Array:
+        x, n = self.wide(x), self.choose.choice([3, 17, 100])
+        fold = self.choose.choice([jax.ops.segment_sum, jax.ops.segment_max, jax.ops.segment_min])
+        return fold(x, self.places(self.like(x).reshape(x.shape[0], -1)[:, 0], n), n)
+
+    def ordered(self, x: Array) -> Array:
+        x, axis = self.wide(x), self.axis(x)
+        keys, values = lax.sort((x, self.like(x)), dimension=axis, is_stable=True, num_keys=self.choose.choice([1, 2]))
+        return values - keys
+
+    def convolution(self, x: Array) -> Array:
+        if x.ndim != 2 or min(x.shape) < 5:
+            return x
+        image = jnp.clip(self.wide(x), -5, 5)[None, :, :, None]
+        kernel = (jnp.arange(18).reshape(3, 3, 1, 2) % 5 - 2).astype(image.dtype)
+        steps, padding = (self.choose.choice([1, 2]), 1), self.choose.choice(["SAME", "VALID"])
+        found = lax.conv_general_dilated(image, kernel, steps, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return found[0, :, :, self.choose.randrange(2)]
+
+    def complex_numbers(self, x: Array) -> Array:
+        x = self.wide(x).astype(jnp.float32)
+        z = x + 1j * self.like(x)
+        w = jnp.roll(z, 1, self.axis(x)).conj()
+        made = self.choose.choice([
+            lambda: z * w, lambda: jnp.cumsum(z, self.axis(x)), lambda: jnp.where(x > 0, z, w), lambda: jnp.flip(z, 0) - w,
+            lambda: z @ w.T if x.ndim == 2 and max(x.shape) < 300 else z,
+        ])()  # fmt: skip
+        return self.choose.choice([jnp.real, jnp.imag, lambda v: jnp.clip(v.real, -50, 50) - jnp.clip(v.imag, -50, 50)])(made)
+
     # ---------------------------------------------------------------- control flow, and gradients
+
+    def until(self, x: Array) -> Array:
+        """Steps while a sum is above a bound that falls, six at the most."""
+        x = self.wide(x)
+
+        def goes_on(c: tuple[Array, Array]) -> Array:
+            return (jnp.sum(c[0]) > -c[1]) & (c[1] < 6)
+
+        return lax.while_loop(goes_on, lambda c: (jnp.clip(jnp.roll(c[0], 1, 0) - 1, -50, 50), c[1] + 1), (x, 0))[0]
 
     def carried(self, x: Array) -> Array:
         if x.ndim != 2 or x.shape[0] > 300:
