@@ -175,7 +175,7 @@ class ValueWriter:
     def _runtime(self, r: Runtime) -> bool:
         """Gives a runtime variable its value, where what it is computed from is known; False when it has one.
 
-        In another part of the loop it may be computed from another node (`Rewriting`).
+        In another part of the loop it may be computed from another node (`Rewriting`): then it gets a new name.
         """
         if r.variable in self.phase.variables and self.named.get(r.variable, (r.node,))[0] is r.node:
             return False

@@ -25,6 +25,7 @@ The program's meaning is unchanged; ops keep their locations.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -291,7 +292,7 @@ class _Builder:
         regions: Sequence[Block] = source.regions
         if not op.definition.is_control:
             regions = [_with_constants(self._without_calls(b), env) for b in op.regions]
-        is_pure = op.definition.is_pure or _is_factorisation(op)
+        is_pure = op.definition.is_pure or _is_linear_algebra(op)
         if self.merges and is_pure and not any(captured_values(b) for b in regions):
             bodies_key = tuple(region_key(b) for b in regions)
             types = tuple(with_layout(r.type) for r in source.results)
@@ -395,16 +396,15 @@ def _gives_nothing(op: Op) -> bool:
     return all(isinstance(t, TensorType) and isinstance(t.element, ElementType) and not t.size_elems for t in types)
 
 
-_FACTORISATIONS = frozenset({"LuDecomposition", "Qr", "ProductOfElementaryHouseholderReflectors"})
+_LINEAR_ALGEBRA = re.compile(r"LuDecomposition|Qr|ProductOfElementaryHouseholderReflectors|lapack_[sdcz][a-z0-9]+_ffi")
 
 
-def _is_factorisation(op: Op) -> bool:
+def _is_linear_algebra(op: Op) -> bool:
     """Whether a custom call is linear algebra by XLA's names: a matrix that is solved with and whose determinant is wanted is
     factored once."""
     if op.name != "stablehlo.custom_call" or op.attr("has_side_effect"):
         return False
-    target = str(op.attr("call_target_name"))
-    return target in _FACTORISATIONS or target.startswith("lapack_")
+    return _LINEAR_ALGEBRA.fullmatch(str(op.attr("call_target_name"))) is not None
 
 
 _SPREADS = {"stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.reverse"}

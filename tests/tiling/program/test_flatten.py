@@ -297,6 +297,7 @@ LOWER, UPPER = (f"mhlo.backend_config = {{uplo = {ord(x)} : ui8}}" for x in "LU"
         ("LuDecomposition", "3xi32", "", "", 1), ("lapack_sgetrf_ffi", "i32", LOWER, LOWER, 1),
         ("lapack_sgetrf_ffi", "i32", LOWER, UPPER, 2),  # is told something else
         ("LuDecomposition", "3xi32", "has_side_effect = true", "has_side_effect = true", 2), ("own", "i32", "", "", 2),
+        ("lapack_mine", "i32", "", "", 2),
     ],
 )  # fmt: skip
 def test_a_matrix_is_factored_once(first: str, last: str, one: str, two: str, calls: int) -> None:

@@ -283,7 +283,8 @@ class Rewriting:
         return Load(load.value, self.index(load.index), load.buffer, load.runtimes) if self.part.at else load
 
     def _settled(self, n: Node) -> Node:
-        """The node where its conditions are known. Where no variable is another one, what a place is computed from is so, too."""
+        """The node where its conditions are known. Where the part keeps the loops' own variables, what places are computed from
+        is settled, too."""
         made = settled(n, self.decide)
         return made if self.part.at else self.reread.own(made)
 

@@ -5,7 +5,7 @@
 
 Parts of a concatenation that are computed from the same elements read them once, and share what they compute alike. Where the
 parts lie along the innermost loop no vector does, as each element asks which one it is: then a body that does all of them is
-worth some more code, for it is done for several rows at a time.
+worth half as much code again, for it is done for several rows at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from indexing.expr import Const, Interval, Var, simplify, substitute
 from tiling.elements.code_size import code_size
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, points_of
-from tiling.loops.element_ir import Choose, Load, Node, Test, all_nodes, moves_runtimes, node_variables
+from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, moves_runtimes, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.passes.share_equal_nodes import share_equal_nodes
 
@@ -28,13 +28,27 @@ __all__ = ["unroll_choices"]
 MOST_PARTS = 40
 MOST_NODES = 600  # of all stores of an iteration, shared ones once
 LEAST_SHARED = 1.5  # nodes written out, for each that is left when equal ones are one
+MOST_STORES = 64  # of one body: 1,000 are no longer compiled into vectors
 MOST_GROWTH = 1.5  # nodes of a body that does all of an innermost loop, for each that is there
 FEW_NODES = 64  # of such a body: then it may have grown more
+FEW_STORES = 8  # elements of a row that are worth a body of their own even where they are only moved
+LEAST_WORK = 1.5  # ops for each element of a longer row: 40 columns that are only picked took 3.4 ms so, and 2.2 by a loop
 LEAST_ROWS = 64  # iterations of the loop around that, along which vectors lie then
 
 
 def unroll_choices(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
-    """The nest without a loop whose iterations have computations of their own that share much; else the nest itself."""
+    """The nest without loops whose iterations have computations of their own, where these share much or lie along the innermost
+    one; else the nest itself."""
+    size = code_size(all_nodes(nest.each))
+    while True:
+        made = _without_a_loop(nest, size, buffer_of, ranges)
+        if made is nest:
+            return nest
+        nest = made
+
+
+def _without_a_loop(nest: Nest, size: int, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
+    """The nest without the first loop that pays; `size` are the nodes of the body that had all loops."""
     if nest.folds or nest.order_is_fixed or nest.skip is not None or not nest.stores or len(nest.loops) < 2:
         return nest
     moving = [x.variable for x in nest.loops]
@@ -44,9 +58,9 @@ def unroll_choices(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
     conditions = list(dict.fromkeys(asked))
     for loop in nest.loops:
         if _is_whole(loop, nest.loops) and _parts(conditions, loop) == loop.extent:
-            made = _unrolled(nest, loop, buffer_of, ranges)
+            made = _unrolled(nest, loop, size, buffer_of, ranges)
             if made is not nest:
-                return unroll_choices(made, buffer_of, ranges)
+                return made
     return nest
 
 
@@ -83,7 +97,9 @@ def _branch(node: Node, variable: Var, value: int) -> Node:
     return node
 
 
-def _unrolled(nest: Nest, loop: Loop, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
+def _unrolled(nest: Nest, loop: Loop, size: int, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
+    if len(nest.stores) * loop.extent > MOST_STORES:
+        return nest
     rest = [x for x in nest.loops if x is not loop]
     made = []
     known: dict[Node, frozenset[Var]] = {}
@@ -102,7 +118,11 @@ def _unrolled(nest: Nest, loop: Loop, buffer_of: Callable[[Load], Buffer], range
         return nest
     shared = share_equal_nodes(body, buffer_of)
     before = sum(code_size(all_nodes([s.node])) for s in body.stores)  # however many of them are one node already
-    after = code_size(all_nodes([s.node for s in shared.stores]))
-    now = code_size(all_nodes(nest.each))
-    pays = before >= LEAST_SHARED * after or (_lies_across_rows(nest, loop) and after <= max(MOST_GROWTH * now, FEW_NODES))
+    nodes = list(all_nodes([s.node for s in shared.stores]))
+    after = code_size(nodes)
+    pays = before >= LEAST_SHARED * after
+    if loop is nest.loops[-1]:
+        computed = code_size([n for n in nodes if isinstance(n, Apply)])
+        is_work = len(body.stores) <= FEW_STORES or computed >= LEAST_WORK * len(body.stores)
+        pays = is_work and (pays or (_lies_across_rows(nest, loop) and after <= max(MOST_GROWTH * size, FEW_NODES)))
     return shared if after <= MOST_NODES and pays else nest
