@@ -75,6 +75,19 @@ def test_two_kernels_share_one_block(cache: Path) -> None:
     assert len(list((cache / "objects").iterdir())) == 5
 
 
+@pytest.mark.parametrize(("dtype", "n", "functions"), [("float32", 12, 0), ("complex64", 12, 1), ("complex64", 8, 0)])
+def test_complex_products_count_as_four(cache: Path, dtype: str, n: int, functions: int) -> None:
+    """A Lindblad equation has 44 of 12 x 12 x 12 in eight kernels, each of which held its copies: 4.6 s of compiling, now 1.5."""
+    call = f"gemm_block({n}, {n}, {n}, a, 0, {n}, 1, b, 0, {16 * n}, 16, c, 0, {n}, False, 16)"
+    source = f"def kernel(begin, end, a, b, c):\n    {call}\n"
+    kernel = compile_kernel(source, KernelSignature(tuple(Param(x, dtype, 8) for x in "abc")))
+    a, b, c = np.eye(n, dtype=dtype), np.zeros((n, 16), dtype), np.zeros((n, n), dtype)
+    b[:, :n] = np.arange(n * n).reshape(n, n) * (1j if "complex" in dtype else 1)
+    run(kernel, 0, 1, a.ravel(), b.ravel(), c.ravel())
+    np.testing.assert_array_equal(c, b[:, :n])
+    assert len(library_objects._loaded) == functions
+
+
 def test_a_block_whose_code_is_there_is_not_written_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for a kernel that does more, nor for one whose buffers have other names and are aligned to an element alone."""
     texts: list[str] = []

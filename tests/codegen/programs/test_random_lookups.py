@@ -16,6 +16,7 @@ import interp
 import tiling
 from hlo.module import Module
 from tilewright.check import compare
+from tiling.loops.element_ir import Choose, all_nodes
 from tiling.pipeline import finished
 
 TABLE = 50
@@ -155,4 +156,5 @@ def test_a_long_row_is_cut_where_its_places_have_edges() -> None:
     (fusion,) = tiling.plan(module, supports=codegen.supports).fusions
     (nest,) = finished(fusion.schedule).main.steps
     assert [str(s.lower) for s in nest.parts] == ["0", "1", "999"]
+    assert not [n for part in nest.parts for s in part.stores for n in all_nodes([s.node]) if isinstance(n, Choose)]
     assert tiling.prove(fusion).holds

@@ -12,7 +12,7 @@ from codegen import calibrated_machine
 from codegen.native import object_cache
 from codegen.remembered.machine import _key
 from codegen.target import default_target
-from codegen.tune.calibrate import calibrate
+from codegen.tune.calibrate import ROWS_AT_A_TIME, calibrate
 from tiling import Machine
 
 
@@ -31,5 +31,6 @@ def test_calibration_is_plausible_and_remembered(tmp_path: Path, monkeypatch: py
     assert 0 < found.l3_bytes_per_second < 1e14
     assert 0 < found.l1_bytes_per_second < 1e14
     assert 0 < found.launch_seconds < math.inf
+    assert found.rows_at_a_time in ROWS_AT_A_TIME
     object_cache.write(_key(), b'{"cores": "many"}')
     assert calibrated_machine() == nothing_measured

@@ -213,3 +213,22 @@ def test_sums_of_no_more_than_zeros_are_positive_zeros() -> None:
         for found in (interp.evaluate(module, a, b)[0], codegen.compile(module)(a, b)[0]):
             assert not found.any()
             assert not np.signbit(found).any()
+
+
+def test_exponentials_in_f32_reach_beyond_where_their_real_part_overflows() -> None:
+    """e**92 is no f32, but e**92 cos(1.57) is. Within 4.1 units in the last place; half of the exponent is rounded twice there."""
+    source = np.random.default_rng(0)
+    x = np.concatenate([source.uniform(-80, 88, 4000), source.uniform(88, 95, 4000)])
+    y = np.concatenate([source.uniform(-30, 30, 4000), source.uniform(1.569, 1.5725, 4000)])
+    z = (x + 1j * y).astype(np.complex64)
+    with np.errstate(all="ignore"):
+        exact = np.exp(z.astype(np.complex128))
+    _, found = _both("exponential", "complex<f32>", z)
+    beyond = 0
+    for part in (np.real, np.imag):
+        want, got = part(exact), part(found).astype(np.float64)
+        inside = (np.abs(want) < 3.4e38) & (np.abs(want) > 1e-37)
+        assert np.isfinite(got[inside]).all()
+        assert (np.abs(got - want)[inside] / np.spacing(np.abs(want[inside]).astype(np.float32))).max() <= 4.1
+        beyond += np.count_nonzero(inside & (z.real > 88.73))
+    assert beyond > 1000

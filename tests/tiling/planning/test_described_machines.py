@@ -94,6 +94,23 @@ def test_inputs_are_asked_for_less_far_ahead_where_the_hardware_foresees_pages(
     assert Machine.detect().ahead_bytes == ahead
 
 
+@pytest.mark.parametrize(
+    ("vendor", "family", "model", "rows"),
+    [
+        ("AuthenticAMD", "25", "1", 4), ("AuthenticAMD", "25", "33", 4), ("AuthenticAMD", "25", "80", 4),  # Zen 3
+        ("AuthenticAMD", "25", "17", 1), ("AuthenticAMD", "25", "97", 1),  # Zen 4
+        ("AuthenticAMD", "23", "49", 1), ("GenuineIntel", "25", "1", 1), ("", "", "", 1),
+    ],
+)  # fmt: skip
+def test_long_rows_are_read_side_by_side_where_that_was_measured(
+    vendor: str, family: str, model: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"vendor_id": vendor, "cpu family": family, "model": model}
+    monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
+    monkeypatch.setattr("tiling.machine._of_cpu", lambda what: told.get(what, "fpu avx2"))
+    assert Machine.detect().rows_at_a_time == rows
+
+
 @pytest.mark.parametrize(("features", "products"), [("fp asimd aes asimdhp asimddp", 4), ("fp asimd aes", 1), ("avx_vnni", 1)])
 def test_arm_tells_its_dot_products_under_another_word(features: str, products: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TILEWRIGHT_MACHINE", raising=False)
