@@ -111,13 +111,16 @@ def code_of(x: Value, name: str) -> Value | None:
 
 
 def with_bounds(extreme: Value, name: str, bounds: Sequence[Value]) -> Value:
-    """An extreme of numbers of a narrow type, which knows the bounds of their bits that it was made of."""
+    """An extreme of numbers of a narrow type, which knows the bounds of their bits that it was made of.
+
+    `name` tells the type and whether it is a maximum or a minimum, as the bounds of one say nothing of the other.
+    """
     extreme.v.bounds = name, [x.v for x in bounds]
     return extreme
 
 
 def bounds_of(x: Value, name: str) -> tuple[Value, ...] | None:
-    """The bounds of bits that an extreme of a narrow type was made of; None for any other number."""
+    """The bounds of bits that this extreme of a narrow type was made of; None for any other number."""
     known, bounds = getattr(x.v, "bounds", ("", ()))
     return tuple(map(x.wrap, bounds)) if known == name else None
 

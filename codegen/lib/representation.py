@@ -168,12 +168,14 @@ INFINITY_BITS = {"float16": 0x7C00, "bfloat16": 0x7F80}
 SIGN_BIT = 0x8000
 
 
-def _bounds_of(x: Value, name: str) -> tuple[Value, ...] | None:
+def _bounds_of(x: Value, name: str, extreme: str) -> tuple[Value, ...] | None:
     """The bounds of a number's bits that `_extreme_of_halves` combines: those that made it, or three times its own bits.
 
-    None for a bfloat16 that was computed: to round it takes longer than an extreme of f32.
+    Bounds are those of all numbers that an extreme was taken of, so a minimum goes on with a minimum's alone: the bounds that
+    a maximum was made of tell of numbers that it left out. None for a bfloat16 that was computed: to round it takes longer
+    than an extreme of f32.
     """
-    bounds = bounds_of(x, name)
+    bounds = bounds_of(x, _made_of(name, extreme))
     if bounds is not None:
         return bounds
     to_bits, _, _ = STORED[name]
@@ -183,6 +185,11 @@ def _bounds_of(x: Value, name: str) -> tuple[Value, ...] | None:
     if known is None and name == "float16" and current_target().has_f16:
         known = to_bits(x)
     return None if known is None else (known,) * 3
+
+
+def _made_of(type_name: str, extreme: str) -> str:
+    """What the bounds that an extreme was made of are known by."""
+    return f"{type_name}_{extreme}"
 
 
 def _of_bounds(name: str, largest: bool, top: Value, last: Value, first: Value) -> Value:
@@ -208,11 +215,11 @@ def _extreme_of_halves(type_name: str, name: str) -> Any:
         return (np.maximum if largest else np.minimum)(np.float32(x), np.float32(y))
 
     def emit(kind: Any, x: Value, y: Value) -> Value:
-        one, other = _bounds_of(x, type_name), _bounds_of(y, type_name)
+        one, other = (_bounds_of(v, type_name, name) for v in (x, y))
         if one is None or other is None:
             return call(name, x, y)
         bounds = [call(word, a, b) for word, a, b in zip(("smax", "umax", "umin"), one, other, strict=True)]
-        return with_bounds(_of_bounds(type_name, largest, *bounds), type_name, bounds)
+        return with_bounds(_of_bounds(type_name, largest, *bounds), _made_of(type_name, name), bounds)
 
     doc = f"{name}(x, y) of two {type_name} numbers, which are f32 here."
     define(_named(function, f"{type_name}_{name}", doc), 2, {"f": emit})

@@ -87,6 +87,20 @@ def test_rows_are_the_evaluators_bit_by_bit(kind: str, name: str, length: int) -
     assert by_own_bits == (length > 512)
 
 
+@pytest.mark.parametrize(("kind", "inner"), itertools.product(KINDS, ["maximum", "minimum"]))
+def test_a_minimum_of_a_maximum_leaves_out_what_the_maximum_left_out(kind: str, inner: str) -> None:
+    """`clip`: the bounds that a maximum is made of were taken for those of a minimum, which gave the least of all three."""
+    outer, t = {"maximum": "minimum", "minimum": "maximum"}[inner], f"tensor<2x24x{kind}>"
+    text = (
+        f"func.func @main(%x: {t}, %y: {t}, %z: {t}) -> ({t}, {t}) {{\n"
+        f"  %c = stablehlo.constant dense<2.0> : {t}\n  %d = stablehlo.constant dense<-2.0> : {t}\n"
+        f"  %i = stablehlo.{inner} %x, %y : {t}\n  %o = stablehlo.{outer} %i, %z : {t}\n"
+        f"  %l = stablehlo.{inner} %x, %{'d' if inner == 'maximum' else 'c'} : {t}\n"
+        f"  %h = stablehlo.{outer} %l, %{'c' if inner == 'maximum' else 'd'} : {t}\n  return %o, %h : {t}, {t}\n}}"
+    )
+    agree(hlo.parse(text), *special(kind, (3, 2, 24)))
+
+
 def assembly(kind: str, lines: list[str], target: str) -> str:
     body = "".join(f"        {line}\n" for line in lines)
     source = f"def kernel(begin, end, x, y, z, r):\n    for i in range(1024):\n{body}"
