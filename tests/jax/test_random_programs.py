@@ -49,7 +49,8 @@ class Maker:
         source = np.random.default_rng(self.choose.randrange(1 << 30))
         first = self.shape()
         shapes = [first, *(self.choose.choice([first, self.shape()]) for _ in range(self.choose.randint(0, 2)))]
-        return [source.integers(-9, 9, s).astype(self.choose.choice([np.float32, np.float32, np.int32, np.float16])) for s in shapes]
+        types = [np.float32, np.float32, np.int32, np.float16]
+        return [source.integers(-9, 9, s).astype(self.choose.choice(types)) for s in shapes]
 
     def program(self, *arguments: Array) -> tuple[Array, ...]:
         self.values = list(arguments)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import re
@@ -12,7 +13,7 @@ import pytest
 
 import hlo
 import interp
-from tests.mesh.global_programs import PROGRAMS, GlobalProgram
+from tests.mesh.global_programs import PROGRAMS, GlobalProgram, module_text
 from tests.mesh.place_programs import PLACE_PROGRAMS
 from tilewright import cli
 from tilewright.check import compare
@@ -305,3 +306,23 @@ def test_a_mesh_of_thousands_is_planned_for_without_it(capsys: pytest.CaptureFix
     assert [row["processes"] for row in document["growth"]] == [2**k for k in range(1, 13)]
     assert cli.main(["plan", "--mesh", "x=64,z=64", str(tmp_path / "a.mlir")]) == cli.USAGE
     assert "the module is for the mesh @m of x=2,y=2, found x=64,z=64" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("n", [15, 16])
+def test_elements_along_a_dimension_however_they_are_spread(n: int) -> None:
+    """`take_along_axis`: a table that is spread along one batch, and numbers along another one, meet on both."""
+    gather = f"""%r = "stablehlo.gather"(%a, %i) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0],
+      operand_batching_dims = [1, 2], start_indices_batching_dims = [1, 2], start_index_map = [0], index_vector_dim = 3>,
+      slice_sizes = array<i64: 1, 1, 1>}}> : (tensor<2x{n}x8xi32>, tensor<1x{n}x8x1xi32>) -> tensor<1x{n}x8xi32>"""
+    table = np.arange(16 * n, dtype=np.int32).reshape(2, n, 8)
+    numbers = (np.arange(8 * n, dtype=np.int32) * 7 % 2).reshape(1, n, 8, 1)
+    expected = np.take_along_axis(table, numbers[..., 0], 0)
+    ways = list(itertools.product(["{}", '{"y"}'], ["{}", '{"x"}']))
+    for of_table, of_numbers, of_result in itertools.product(ways, repeat=3):
+        given = [(f"2x{n}x8xi32", f"[{{}}, {', '.join(of_table)}]"), (f"1x{n}x8x1xi32", f"[{{}}, {', '.join(of_numbers)}, {{}}]")]
+        text = module_text(
+            '"x"=2, "y"=3', given, f"{gather}\n return %r : tensor<1x{n}x8xi32>".replace("%a,", "%a0,").replace("%i)", "%a1)"),
+            [(f"1x{n}x8xi32", f"[{{}}, {', '.join(of_result)}]")],
+        )  # fmt: skip
+        (found,) = on_a_grid(partition(hlo.parse(text)), (table, numbers))
+        np.testing.assert_array_equal(found, expected)

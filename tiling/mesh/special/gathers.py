@@ -66,6 +66,8 @@ def _gather(op: Op, table: Sharding, indices: Sharding, hint: Sharding | None, n
     for d, digits in enumerate(indices.dims):
         if d in of_batch and digits and not used & set(digits) and not of_indices[d]:
             of_indices[d] = of_result[batch[of_batch.index(d)]] = digits
+            if d in g.start_indices_batching_dims:  # both are counted together there
+                of_table[g.operand_batching_dims[g.start_indices_batching_dims.index(d)]] = digits
     if not used:
         return None
     partial = tuple([d for k in by_number for d in of_table[k]])
