@@ -98,6 +98,11 @@ def _long_rows(schedule: Schedule) -> Schedule:
     return schedule if count == 1 else _rows_apart(lambda n, a: long_rows_together(n, a.buffer_of, a.ranges, count))(schedule)
 
 
+def _in_turns(nest: Nest, around: Around) -> list[Nest]:
+    made = take_turns(nest, around.buffer_of, around.ranges)
+    return [collapse_loops(n, around.buffer_of, around.ranges) for n in made] if runs("collapse_loops") else made
+
+
 def _prefetched(schedule: Schedule) -> Schedule:
     def update(step: Scatter | Selection, around: Around) -> Scatter | Selection:
         return prefetch_rows_of_updates(step, around.buffer_of)
@@ -271,8 +276,8 @@ PIPELINE = (
         "loops that walk on through memory become one; after they are in order",
     ),
     Pass(
-        "take_turns", LOOPS, LOOPS, _rows_apart(lambda n, a: take_turns(n, a.buffer_of, a.ranges)), True,
-        "an iteration does a whole turn of residues, and nothing asks whose it is",
+        "take_turns", LOOPS, LOOPS, _rows_apart(_in_turns), True,
+        "an iteration does a whole turn of residues, and nothing asks whose it is; these turns may walk on through memory, too",
     ),
     Pass(
         "results_together", LOOPS, LOOPS, _rows_apart(lambda n, a: [results_together(n, a.buffer_of)]), True,

@@ -38,7 +38,8 @@ class FoldSource:
 
     def is_neutral(self, node: Node) -> bool:
         """True when folding in this constant changes nothing."""
-        return self.neutral is not None and isinstance(node, Scalar) and float(node.value) == self.neutral
+        is_number = isinstance(node, Scalar) and not node.element.is_complex
+        return self.neutral is not None and is_number and float(node.value) == self.neutral
 
 
 def _neutral_float(function: str) -> float | None:

@@ -37,7 +37,7 @@ def is_neutral(function: str, value: np.generic, element: ElementType) -> bool:
     """True when f(a, value) = a for every a that a fold from `value` reaches (so +0 is neutral for a sum from +0)."""
     neutral = scalar_function(function).neutral
     wanted = neutral.of(element) if isinstance(neutral, Neutral) else None
-    return wanted is not None and (float(value) if element.is_float else int(value)) == wanted
+    return wanted is not None and value.item() == wanted
 
 
 def is_idempotent(function: str) -> bool:

@@ -56,13 +56,15 @@ ArrayFunction = Callable[..., Any]
 class Neutral:
     """e with f(x, e) = x, of each kind of types; None where f of such a type is no fold whose order is free.
 
-    `is_for_all`: of floats this holds for every x, NaN included; else for what a fold from e reaches (-0 + 0 = +0).
+    `is_for_all`: of floats this holds for every x, NaN included; else for what a fold from e reaches (-0 + 0 = +0). Of complex
+    numbers it holds for what a fold from e reaches.
     `is_idempotent`: f(x, x) = x.
     """
 
     of_float: float | None
     of_integer: Callable[[ElementType], int]
     of_boolean: bool | None = None
+    of_complex: float | None = None
     is_for_all: bool = True
     is_idempotent: bool = False
 
@@ -75,8 +77,8 @@ class Neutral:
         """
         if element.is_boolean:
             return self.of_boolean
-        if element.is_float:
-            return self.of_float
+        if element.is_float or element.is_complex:
+            return self.of_float if element.is_float else self.of_complex
         return self.of_integer(element) if element.is_integer else None
 
 
@@ -181,9 +183,9 @@ COMPARED: Mapping[str, ArrayFunction] = {
 
 SCALAR_FUNCTIONS: dict[str, ScalarFunction] = {
     # Sums, products and what orders numbers.
-    "add": ScalarFunction(1, _add, np.add, Neutral(0.0, lambda e: 0, is_for_all=False)),
+    "add": ScalarFunction(1, _add, np.add, Neutral(0.0, lambda e: 0, of_complex=0.0, is_for_all=False)),
     "subtract": ScalarFunction(1, lambda a, b: _add(a, Span(-b.high, -b.low)), np.subtract),
-    "multiply": ScalarFunction(1, _multiply, np.multiply, Neutral(1.0, lambda e: 1)),
+    "multiply": ScalarFunction(1, _multiply, np.multiply, Neutral(1.0, lambda e: 1, of_complex=1.0)),
     "divide": ScalarFunction(4, _divide, np.divide),
     "remainder": ScalarFunction(8),
     "maximum": ScalarFunction(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 
 from indexing.caches import Memo
 from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Mod, Var, interval, maximum, minimum, simplify
@@ -120,11 +121,28 @@ def _linear(e: Expr, wanted: tuple[Var, ...]) -> _Parts | None:
     return rest, tuple(counts.values())
 
 
+MANY_CHANNELS = 8  # of so many a loop over channels is the row itself
+
+
 def rows_of_results(nest: Nest, least: int = 1) -> list[Loop]:
     """The parallel loops, of at least so many iterations, along which the results of a nest's folds lie side by side."""
     places = [(f.index, b.strides) for f in nest.folds for b in f.buffers]
     rows = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent >= least]
     return [x for x in rows if all(step_along(index, strides, x.variable) == 1 for index, strides in places)]
+
+
+def rows_past_channels(nest: Nest) -> list[Loop]:
+    """The loops along which results lie side by side, and where these are few channels, those that go on from pixel to pixel.
+
+    The innermost loop will be one of the latter, as they fill vectors.
+    """
+    rows = rows_of_results(nest, 2)
+    channels = prod(x.extent for x in rows)
+    if channels >= MANY_CHANNELS:
+        return rows
+    places = [(f.index, b.strides) for f in nest.folds for b in f.buffers]
+    pixels = [x for x in nest.loops if x.kind is LoopKind.PARALLEL and x.extent > MANY_CHANNELS and x not in rows]
+    return rows + [x for x in pixels if all(step_along(index, strides, x.variable) == channels for index, strides in places)]
 
 
 def reads_long_runs(

@@ -170,8 +170,6 @@ def _starts_anywhere(op: Op, k: int, function: str) -> bool:
         return False
     dense: DenseArray = start.attr("value")
     value = dense.array.reshape(-1)[0]
-    if element.dtype.kind == "c":  # parts by themselves: sums from zero
-        return function == "add" and bool(value == 0)
     return is_neutral(function, value, element)
 
 

@@ -1,6 +1,9 @@
 """Loops that walk on through memory as one become one, so that short rows do not end the innermost loop.
 
     for a in [0, m]: for b in [0, n - 1]: f(x[n a + b])   ->   for c in [0, n (m + 1) - 1]: f(x[c])
+
+What is asked of `a` alone is asked of c where rows are short: l <= a + e <= u is n l <= c + n e <= n u + n - 1. Then the one loop
+is cut where the answer changes (`tiling.passes.split_innermost`), as at the edges of an image of three channels.
 """
 
 from __future__ import annotations
@@ -8,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from indexing.expr import Const, Expr, Interval, Var, interval, simplify
+from hlo.access import Condition
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, interval, simplify
 from tiling.loops.affine import expressions_of, linear
-from tiling.loops.element_ir import Load, Renamer, has_runtimes
+from tiling.loops.element_ir import Choose, Load, Node, Renamer, Test, all_nodes, has_runtimes, operands_first, rebuild
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.variables import new_variable
 
 __all__ = ["collapse_loops"]
+
+SHORT_ROW = 16  # elements of an inner loop that conditions on the outer one are not worth being kept apart for
+MOST_ASKED = 4  # conditions that one loop is cut at
 
 
 def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
@@ -24,9 +31,27 @@ def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
         return nest
     for k in reversed(range(len(nest.loops) - 1)):
         outer, inner = nest.loops[k : k + 2]
-        if _may(nest, outer, inner) and all(_steps_on(e, outer, inner) for e in expressions_of(nest, buffer_of, ranges)):
+        if not _may(nest, outer, inner):
+            continue
+        asked = _asked_of_outer(nest, outer, inner)
+        expressions = (e for e in expressions_of(nest, buffer_of, ranges) if e not in asked)
+        if all(_steps_on(e, outer, inner) for e in expressions):
             nest = _joined(nest, k, ranges)
     return nest
+
+
+def _asked_of_outer(nest: Nest, outer: Loop, inner: Loop) -> set[Expr]:
+    """What conditions ask of the outer loop alone, where they are so few and rows so short that one loop is cut at them."""
+    if inner.extent >= SHORT_ROW or nest.skip is not None:
+        return set()
+    conditions = {c for n in all_nodes(nest.each) if isinstance(n, (Choose, Test)) for c in n.conditions}
+    asked = {c for c in conditions if _of_outer(c.expression, outer, inner)}
+    return {c.expression for c in asked} if len(asked) <= MOST_ASKED else set()
+
+
+def _of_outer(e: Expr, outer: Loop, inner: Loop) -> bool:
+    parts = linear(e, (outer.variable, inner.variable))
+    return parts is not None and parts[1] in ((1, 0), (-1, 0))
 
 
 def _may(nest: Nest, outer: Loop, inner: Loop) -> bool:
@@ -48,5 +73,38 @@ def _joined(nest: Nest, k: int, ranges: dict[Var, Interval]) -> Nest:
     c = new_variable(f"{inner.variable.name}_on", Interval(0, outer.extent * n - 1), ranges)
     upper = simplify(outer.upper * n + (n - 1), ranges)
     loop = replace(outer, variable=c, upper=upper, extent=interval(upper, ranges).upper + 1)
-    rename = Renamer({outer.variable: c // n, inner.variable: c % n}, ranges, {})
+    rename = _OnOneLoop(outer, inner, c, ranges)
     return nest.rewritten(rename, (*nest.loops[:k], loop, *nest.loops[k + 2 :]))
+
+
+class _OnOneLoop(Renamer):
+    """Copies nodes with two loops' variables replaced by one's, and what is asked of the outer one asked of that."""
+
+    def __init__(self, outer: Loop, inner: Loop, c: Var, ranges: dict[Var, Interval]) -> None:
+        super().__init__({outer.variable: c // inner.extent, inner.variable: c % inner.extent}, ranges, {})
+        self.outer, self.inner, self.c = outer, inner, c
+
+    def node(self, node: Node) -> Node:
+        for n in operands_first(node, self._memo):
+            if isinstance(n, (Choose, Test)):
+                self._memo[n] = self._asked(n)
+            else:
+                rebuild(n, self._leaf, self.index, self._memo)
+        return self._memo[node]
+
+    def _asked(self, n: Choose | Test) -> Node:
+        conditions = tuple([self._condition(c) for c in n.conditions])
+        return replace(n, conditions=conditions, then=self._memo[n.then], otherwise=self._memo[n.otherwise]) if isinstance(
+            n, Choose
+        ) else Test(conditions)
+
+    def _condition(self, c: Condition) -> Condition:
+        if not _of_outer(c.expression, self.outer, self.inner):
+            (expression,) = self.index((c.expression,))
+            return replace(c, expression=expression)
+        parts = linear(c.expression, (self.outer.variable, self.inner.variable))
+        assert parts is not None
+        (rest, (step, _)), n = parts, self.inner.extent
+        lower, upper = (c.lower, c.upper) if step == 1 else (-c.upper, -c.lower)
+        expression = simplify(self.c + rest * (step * n), self.ranges)
+        return Condition(expression, max(lower * n, EVERYTHING.lower), min(upper * n + n - 1, EVERYTHING.upper))

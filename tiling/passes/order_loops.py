@@ -54,7 +54,7 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
 def _going_on(
     nest: Nest, best: Loop, movable: Sequence[Loop], accesses: Sequence[Access], buffer_of: Callable[[Load], Buffer]
 ) -> list[Loop]:
-    """The loops around a short innermost one that walk on through memory where it ends, in a fold across rows.
+    """The loops around a short innermost one that walk on through memory where it ends, in a fold or a scan across rows.
 
         for i, for j < 5: for r, for k < 15: out[i, j, k] += in[i, r, j, k]   ->   for i, for r: for j, for k: …
 
@@ -69,15 +69,16 @@ def _going_on(
     places = [*(steps for steps, _ in accesses), *(steps_along(index, b.strides, variables) for index, b in results)]
     size = max(b.element.itemsize_bytes for b in (*(b for _, b in results), *map(buffer_of, loads(nest.each))))
     own = nest.loops.index(best)
+    scans = any(x.kind is LoopKind.SCAN for x in nest.loops)  # they read a row back once, wherever it is
     found: list[Loop] = []
     run = best.extent
     for k in reversed(range(len(nest.loops))):
         x = nest.loops[k]
-        if x is best or x.kind is LoopKind.REDUCTION:
+        if x is best or x.kind is not LoopKind.PARALLEL:
             continue
         goes_on = all((p[own], p[k]) in ((0, 0), (1, run)) for p in places)
         run *= x.extent
-        if x.kind is not LoopKind.PARALLEL or x not in movable or not (x.is_whole and goes_on) or run * size > MOST_ROW_BYTES:
+        if x not in movable or not (x.is_whole and goes_on) or (run * size > MOST_ROW_BYTES and not scans):
             break
         found.insert(0, x)
     return found

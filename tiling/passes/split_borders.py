@@ -31,6 +31,7 @@ MOST_TAPS = 64  # of a window
 LEAST_ROW = 8  # elements of the innermost loop
 MUCH_CODE = 40  # nodes of a nest's stores
 LEAST_CUT = 32  # iterations of a loop that much code is cut along
+MOST_APART = 8  # conditions of which each has a part of its own
 LEAST_EDGES = 2  # choices of different conditions around rows of stores
 
 
@@ -86,10 +87,12 @@ def _around_rows(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     if len(edges) < LEAST_EDGES:
         return [nest]
     conditions = list(dict.fromkeys(c for e in edges for c in e))
-    parts = [pinned(p, around) for p in split_domain(around, [conditions], ranges) or ()]
+    parts = split_domain(around, [conditions], ranges) or []
     if not any(p.is_inside for p in parts):
-        return [nest]
-    return [Rewriting(p, ranges).nest(nest) for p in parts]
+        # They never hold together, as of parts one behind the other, a little of each turn: every one has its own part.
+        apart = split_domain(around, [[c] for c in conditions], ranges) if len(conditions) <= MOST_APART else None
+        parts = apart if apart is not None and len(apart) <= MOST_APART + 1 else []
+    return [Rewriting(pinned(p, around), ranges).nest(nest) for p in parts] or [nest]
 
 
 def _edges(node: Choose, row: Loop, around: Sequence[Loop]) -> tuple[Condition, ...]:

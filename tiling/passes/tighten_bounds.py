@@ -21,11 +21,11 @@ from indexing.expr import Const, Interval, Var, as_expr, simplify
 from tiling.elements.folds import combined_function, is_neutral
 from tiling.elements.monoids import Known, monoid_of
 from tiling.elements.rules import simplify_node
-from tiling.loops.affine import rows_of_results, step_along
+from tiling.loops.affine import rows_of_results, rows_past_channels, step_along
 from tiling.loops.domains.conditions import bounds_by, settled
 from tiling.loops.domains.split_domain import Rewriting, points_of, where_all_hold
 from tiling.loops.element_ir import Apply, Choose, Node, Renamer, Scalar, has_runtimes, loads, moves_runtimes, node_variables
-from tiling.loops.ir import FoldStep, LoopKind, Nest, Store
+from tiling.loops.ir import FoldStep, Loop, LoopKind, Nest, Store
 from tiling.loops.monoid import Monoid
 
 __all__ = ["MOST_WRITTEN_OUT", "sums_element", "tighten", "written_out"]
@@ -38,7 +38,10 @@ def tighten(nest: Nest, ranges: dict[Var, Interval], known: Known) -> Nest:
     if len(nest.folds) != 1 or nest.stores:
         return nest
     skippable = _skippable(nest, ranges, known)
-    if _is_cut_along_rows(nest, skippable):
+    if isinstance(nest.folds[0].op.definition.semantics, SumOfProducts):
+        # What is cut along rows is written out later, and has no bounds of its own either.
+        skippable = [n for n in skippable if not _are_along(rows_past_channels(nest), n)]
+    elif _is_cut_along_rows(nest, skippable):
         written = written_out(nest, ranges)
         if written is not None:
             return written
@@ -138,8 +141,12 @@ def _is_cut_along_rows(nest: Nest, skippable: Sequence[Choose]) -> bool:
 
     Written out, the choices cut the innermost loop into an inside without any and short edges (`codegen.source.split_innermost`).
     """
-    rows = {x.variable for x in rows_of_results(nest)}
-    return any(rows.intersection(c.expression.variables) for n in skippable for c in n.conditions)
+    return any(_are_along(rows_of_results(nest), n) for n in skippable)
+
+
+def _are_along(rows: Sequence[Loop], n: Choose) -> bool:
+    variables = {x.variable for x in rows}
+    return any(variables.intersection(c.expression.variables) for c in n.conditions)
 
 
 def written_out(nest: Nest, ranges: dict[Var, Interval]) -> Nest | None:

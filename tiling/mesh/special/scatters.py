@@ -68,8 +68,6 @@ def _neutral(op: Op) -> float | None:
     if function is None or not op.regions[0].arguments[0].tensor.element == element == op.operands[0].tensor.element:
         return None
     neutral = scalar_function(function).neutral
-    if function == "add":  # of complex numbers, too
-        return 0
     return neutral.of(element) if isinstance(neutral, Neutral) and isinstance(element, ElementType) else None
 
 

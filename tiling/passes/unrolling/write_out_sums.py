@@ -18,7 +18,7 @@ from math import prod
 from hlo.registry import SumOfProducts
 from indexing.expr import Interval, Var
 from tiling.elements.folds import has_own_body
-from tiling.loops.affine import linear, rows_of_results, step_along
+from tiling.loops.affine import linear, rows_of_results, rows_past_channels, step_along
 from tiling.loops.domains.split_domain import Rewriting, points_of
 from tiling.loops.element_ir import Choose, Load, Node, all_nodes, has_runtimes, loads
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
@@ -43,7 +43,7 @@ def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callab
         return nest
     if has_runtimes([n for f in nest.folds for n in (*f.nodes, *f.inits)]) or any(x.kind is LoopKind.SCAN for x in nest.loops):
         return nest
-    rows = [x.variable for x in rows_of_results(nest, 2)]
+    rows = [x.variable for x in rows_past_channels(nest)]
     count = prod(x.extent for x in loops)
     if is_body and (count > MOST_STEPS or not rows):
         return nest
