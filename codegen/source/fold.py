@@ -38,8 +38,9 @@ class FoldSource:
 
     def is_neutral(self, node: Node) -> bool:
         """True when folding in this constant changes nothing."""
-        is_number = isinstance(node, Scalar) and not node.element.is_complex
-        return self.neutral is not None and is_number and float(node.value) == self.neutral
+        if self.neutral is None or not isinstance(node, Scalar) or node.element.is_complex:
+            return False
+        return float(node.value) == self.neutral
 
 
 def _neutral_float(function: str) -> float | None:

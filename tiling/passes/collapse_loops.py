@@ -8,13 +8,25 @@ is cut where the answer changes (`tiling.passes.split_innermost`), as at the edg
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hlo.access import Condition
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, interval, simplify
 from tiling.loops.affine import expressions_of, linear
-from tiling.loops.element_ir import Choose, Load, Node, Renamer, Test, all_nodes, has_runtimes, operands_first, rebuild
+from tiling.loops.element_ir import (
+    Choose,
+    IndexNode,
+    Load,
+    Node,
+    Renamer,
+    Runtime,
+    Test,
+    all_nodes,
+    has_runtimes,
+    operands_first,
+    rebuild,
+)
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.loops.variables import new_variable
 
@@ -27,7 +39,9 @@ MOST_ASKED = 4  # conditions that one loop is cut at
 def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
     """The nest with neighbouring loops of one kind made one wherever every address and every condition is linear in both
     and steps on from the end of the inner one to the next iteration of the outer one. A nest of fixed order stays as it is."""
-    if len(nest.loops) < 2 or nest.order_is_fixed or has_runtimes(nest.each):
+    if len(nest.loops) < 2 or nest.order_is_fixed:
+        return nest
+    if has_runtimes(nest.each) and (nest.folds or nest.segments or nest.skip is not None):
         return nest
     for k in reversed(range(len(nest.loops) - 1)):
         outer, inner = nest.loops[k : k + 2]
@@ -83,20 +97,34 @@ class _OnOneLoop(Renamer):
     def __init__(self, outer: Loop, inner: Loop, c: Var, ranges: dict[Var, Interval]) -> None:
         super().__init__({outer.variable: c // inner.extent, inner.variable: c % inner.extent}, ranges, {})
         self.outer, self.inner, self.c = outer, inner, c
+        self._runtimes: dict[Runtime, Runtime] = {}
 
     def node(self, node: Node) -> Node:
         for n in operands_first(node, self._memo):
-            if isinstance(n, (Choose, Test)):
-                self._memo[n] = self._asked(n)
+            if isinstance(n, Choose):
+                then, otherwise = self._memo[n.then], self._memo[n.otherwise]
+                self._memo[n] = Choose(self._asked(n), then, otherwise, self._computed(n.runtimes))
+            elif isinstance(n, Test):
+                self._memo[n] = Test(self._asked(n))
+            elif isinstance(n, IndexNode):
+                (expression,) = self.index((n.expression,))
+                self._memo[n] = IndexNode(expression, n.element, self._computed(n.runtimes))
             else:
                 rebuild(n, self._leaf, self.index, self._memo)
         return self._memo[node]
 
-    def _asked(self, n: Choose | Test) -> Node:
-        conditions = tuple([self._condition(c) for c in n.conditions])
-        return replace(n, conditions=conditions, then=self._memo[n.then], otherwise=self._memo[n.otherwise]) if isinstance(
-            n, Choose
-        ) else Test(conditions)
+    def _leaf(self, load: Load) -> Node:
+        return Load(load.value, self.index(load.index), load.buffer, self._computed(load.runtimes))
+
+    def _computed(self, runtimes: Sequence[Runtime]) -> tuple[Runtime, ...]:
+        """Runtime variables of the nest in the one loop: nothing else has these names, as the nest of two loops is no more."""
+        for r in runtimes:
+            if r not in self._runtimes:
+                self._runtimes[r] = replace(r, node=self._memo[r.node])
+        return tuple([self._runtimes[r] for r in runtimes])
+
+    def _asked(self, n: Choose | Test) -> tuple[Condition, ...]:
+        return tuple([self._condition(c) for c in n.conditions])
 
     def _condition(self, c: Condition) -> Condition:
         if not _of_outer(c.expression, self.outer, self.inner):

@@ -135,7 +135,8 @@ def scan_rows_together(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     if around.kind is not LoopKind.PARALLEL or not around.is_whole:
         return nest
     steps = _row_steps(nest, around, buffer_of) if all(map(_is_brief, nest.folds)) else []
-    width = next((w for w in SIDE_BY_SIDE if around.extent % w == 0 and _lines_in_a_set(steps, w) <= WAYS_FILLED), 1)
+    widths = sorted({*SIDE_BY_SIDE, min(around.extent, SIDE_BY_SIDE[0])}, reverse=True)  # all of a few, as of three
+    width = next((w for w in widths if around.extent % w == 0 and _lines_in_a_set(steps, w) <= WAYS_FILLED), 1)
     if width == 1:
         return nest
     made = replace(nest, loops=(*nest.loops[:-2], replace(around, together=width), nest.loops[-1]))

@@ -151,8 +151,9 @@ LOOKED_UP = """
     : (tensor<20000x128xf32>, tensor<512x1xi32>) -> tensor<512x128xf32>
   return %0 : tensor<512x128xf32>"""
 INTERLEAVED = """
-  %0 = stablehlo.concatenate %x, %y, dim = 1 : (tensor<64x1xf32>, tensor<64x1xf32>) -> tensor<64x2xf32>
-  return %0 : tensor<64x2xf32>"""
+  %0 = stablehlo.concatenate %x, %y, dim = 2 : (tensor<8x20x1xf32>, tensor<8x20x1xf32>) -> tensor<8x20x2xf32>
+  %1 = stablehlo.reshape %0 : (tensor<8x20x2xf32>) -> tensor<8x40xf32>
+  return %1 : tensor<8x40xf32>"""
 EDGES = """
   %z = stablehlo.constant dense<0.0> : tensor<f32>
   %0 = stablehlo.pad %x, %z, low = [2], high = [3], interior = [0] : (tensor<64xf32>, tensor<f32>) -> tensor<69xf32>
@@ -325,7 +326,7 @@ EXAMPLES: dict[str, Callable[[], hlo.Module]] = {
   return %r : tensor<200xf32>""",
     ),
     "collapse_loops": file("group_norm"),
-    "take_turns": text("%x: tensor<64x1xf32>, %y: tensor<64x1xf32>", "tensor<64x2xf32>", INTERLEAVED),
+    "take_turns": text("%x: tensor<8x20x1xf32>, %y: tensor<8x20x1xf32>", "tensor<8x40xf32>", INTERLEAVED),
     "results_together": text("%x: tensor<640x24x5xf32>", "tensor<640x5xf32>", MIDDLE),
     "group_rows": text("%x: tensor<96x64xf32>", "tensor<64xf32>", COLUMNS),
     "scan_rows_together": file("cumulative_sum"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import codegen
 import hlo
 import interp
+import tiling
 from hlo.types import element_type
 from tiling.elements.monoids import monoid_of
 from tiling.loops.element_ir import Load, Scalar
@@ -98,3 +101,40 @@ def test_growing_windows(body: str, start: str, scans: bool, axis: int, reverse:
     assert (loops == 3) is scans  # a task's loop and two more; windows have a third
     if scans:  # what is no monoid depends on the order, and the evaluator folds in pairs
         np.testing.assert_allclose(executable(x)[0], interp.evaluate(module, x)[0], rtol=3e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("body", "start"), [("add", "(0.0, 0.0)"), ("multiply", "(1.0, 0.0)")])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_running_sums_and_products_of_complex_numbers_are_scans(body: str, start: str, reverse: bool) -> None:
+    """The neutral numbers of complex types were not known: each result was a fold of its own, 934 ms for 65,536 sums."""
+    c = f"%z = stablehlo.{body} %a, %b : tensor<complex<f32>>"
+    text = str(program(c.replace("complex<f32>", "f32"), "0.0", (3, 40), 1, reverse))
+    module = hlo.parse(text.replace("f32", "complex<f32>").replace("dense<0.000000e+00>", f"dense<{start}>"))
+    executable = codegen.compile(module)
+    x = np.random.default_rng(0).standard_normal((2, 3, 40), np.float32)
+    z = np.exp(1j * x[0]).astype(np.complex64) if body == "multiply" else (x[0] + 1j * x[1]).astype(np.complex64)
+    (found,), (expected,) = executable(z), interp.evaluate(module, z)
+    np.testing.assert_allclose(found, np.asarray(expected), rtol=2e-5, atol=2e-5)
+    assert "scan" in str(executable.plan)
+
+
+@pytest.mark.parametrize(("shape", "row"), [((4, 500, 3), 1500), ((9, 20, 2), 40)])
+def test_a_scan_across_short_rows_goes_along_all_of_them(shape: tuple[int, ...], row: int) -> None:
+    """Running sums of points' coordinates over time: the innermost loop was one of three turns."""
+    n, s = shape[0], "x".join(map(str, shape))
+    module = hlo.parse(f"""func.func @main(%x: tensor<{s}xf32>) -> tensor<{s}xf32> {{
+  %start = stablehlo.constant dense<0.0> : tensor<f32>
+  %r = "stablehlo.reduce_window"(%x, %start) <{{padding = dense<[[{n - 1}, 0], [0, 0], [0, 0]]> : tensor<3x2xi64>,
+      window_dimensions = array<i64: {n}, 1, 1>}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %z = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %z : tensor<f32>
+  }}) : (tensor<{s}xf32>, tensor<f32>) -> tensor<{s}xf32>
+  return %r : tensor<{s}xf32>
+}}""")
+    machine = tiling.Machine(cores=1, vector_bytes=64, vector_registers=32)
+    executable = codegen.compile(tiling.plan(module, machine=machine, supports=codegen.supports))
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    np.testing.assert_array_equal(executable(x)[0], np.cumsum(x, 0))
+    inner = [int(e) for e in re.findall(r"for i2 in range\((\d+)\)", executable.source)]
+    assert inner and all(n % 3 == 0 or n % 2 == 0 for n in inner) and max(inner) >= min(row, 40), executable.source

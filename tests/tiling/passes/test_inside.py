@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -230,3 +231,48 @@ def test_edges_of_a_row_are_no_parts_beside_places_known_at_run_time() -> None:
     rng = np.random.default_rng(5)
     x, w = rng.standard_normal(65).astype(np.float32), rng.standard_normal((8, 65)).astype(np.float32)
     assert agrees(text, x, w, np.int32(9)).count("for i0") == 1
+
+
+def image_filter(element: str, channels: int, groups: int, n: int, m: int) -> str:
+    """A window of 3 x 3 over an image: several results of one channel, or each channel for itself."""
+    given, own = (channels, 1) if groups > 1 else (1, 1)
+    x, k, y = f"1x{n}x{m}x{given}x{element}", f"3x3x{own}x{channels}x{element}", f"1x{n}x{m}x{channels}x{element}"
+    return f"""func.func @main(%x: tensor<{x}>, %k: tensor<{k}>) -> tensor<{y}> {{
+      %0 = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+        window = {{stride = [1, 1], pad = [[1, 1], [1, 1]]}}
+        {{batch_group_count = 1 : i64, feature_group_count = {groups} : i64}} : (tensor<{x}>, tensor<{k}>) -> tensor<{y}>
+      return %0 : tensor<{y}>
+    }}"""
+
+
+@pytest.mark.parametrize(("element", "channels", "groups"), [
+    ("f32", 2, 1), ("f32", 3, 3), ("i32", 1, 1), ("i32", 3, 3), ("i32", 2, 1), ("f64", 3, 1),
+])  # fmt: skip
+def test_a_filter_of_few_channels_is_written_out_along_pixels(element: str, channels: int, groups: int) -> None:
+    """Sobel's two directions, a blur of colours, and filters of whole numbers, whose windows had bounds for each pixel."""
+    n, m = 12, 70
+    rng = np.random.default_rng(channels)
+    dtype = hlo.element_type(element).dtype
+    x = rng.integers(-9, 9, (1, n, m, channels if groups > 1 else 1)).astype(dtype)
+    k = rng.integers(-3, 3, (3, 3, 1, channels)).astype(dtype)
+    source = agrees(image_filter(element, channels, groups, n, m), x, k, exact=True)
+    assert not re.search(r"for r\d+ in", source), source  # nine products one after the other, no loop over them
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(30, 3), (9, 2), (4, 4)])
+def test_rows_that_come_in_from_the_other_end_have_loops_of_their_own(rows: int, steps: int) -> None:
+    """x + roll(x, 1, 0), again and again: which rows come from the end was asked in the innermost loop, several times."""
+    t, lines, last = f"tensor<{rows}x40xf32>", list[str](), "%x"
+    for k in range(steps):
+        lines += [
+            f"%a{k} = stablehlo.slice {last} [{rows - 1}:{rows}, 0:40] : ({t}) -> tensor<1x40xf32>",
+            f"%b{k} = stablehlo.slice {last} [0:{rows - 1}, 0:40] : ({t}) -> tensor<{rows - 1}x40xf32>",
+            f"%r{k} = stablehlo.concatenate %a{k}, %b{k}, dim = 0 : (tensor<1x40xf32>, tensor<{rows - 1}x40xf32>) -> {t}",
+            f"%s{k} = stablehlo.add {last}, %r{k} : {t}",
+            f"%m{k} = stablehlo.abs %s{k} : {t}",
+        ]
+        last = f"%m{k}"
+    body = "\n  ".join(lines)
+    x = np.random.default_rng(0).integers(-9, 9, (rows, 40)).astype(np.float32)
+    source = agrees(f"func.func @main(%x: {t}) -> {t} {{\n  {body}\n  return {last} : {t} }}", x, exact=True)
+    assert rows < 9 or "if " not in source, source

@@ -79,3 +79,43 @@ def test_a_loop_over_all_elements_stays_where_nothing_is_a_rows_alone() -> None:
 def test_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_SKIP", "unflatten_loops")
     assert extents(flattened(5, 400)) == [[2000]]
+
+
+def innermost(module: hlo.Module, *arrays: np.ndarray) -> list[int]:
+    """How many turns innermost loops have, once the kernel gives the evaluator's numbers and its loops are proved."""
+    executable = codegen.compile(tiling.plan(module, machine=tiling.Machine(1, 64, 32), supports=codegen.supports))
+    for found, expected in zip(executable(*arrays), interp.evaluate(module, *arrays), strict=True):
+        np.testing.assert_array_equal(found, np.asarray(expected))
+    (kernel,) = executable.plan.fusions
+    assert tiling.prove(kernel).holds
+    steps = [s for p in finished(kernel.schedule).phases for s in p.steps if isinstance(s, Nest)]
+    return [x.extent for s in steps for x in s.loops[-1:]]
+
+
+@pytest.mark.parametrize(("high", "low"), [(1, 1), (0, 2)])
+def test_rows_of_few_channels_are_one_row_where_only_pixels_are_asked_for(low: int, high: int) -> None:
+    """The border around an image of three colours: a test for each colour of each pixel, in a loop of three turns."""
+    n, m = 6, 50 + low + high
+    module = hlo.parse(f"""func.func @main(%x: tensor<6x50x3xf32>) -> tensor<{n}x{m}x3xf32> {{
+  %z = stablehlo.constant dense<2.0> : tensor<f32>
+  %r = stablehlo.pad %x, %z, low = [0, {low}, 0], high = [0, {high}, 0], interior = [0, 0, 0]
+       : (tensor<6x50x3xf32>, tensor<f32>) -> tensor<{n}x{m}x3xf32>
+  return %r : tensor<{n}x{m}x3xf32> }}""")
+    assert innermost(module, np.random.default_rng(0).standard_normal((6, 50, 3), np.float32)) == [3 * m]
+
+
+def test_a_table_is_looked_up_along_rows_of_few_channels() -> None:
+    """Colours by a table, of which the second image's come from the end: places known at run time are computed in one loop."""
+    t = "tensor<8x40x3x"
+    module = hlo.parse(f"""func.func @main(%x: {t}i32>, %t: tensor<99xf32>) -> {t}f32> {{
+  %a = stablehlo.slice %x [7:8, 0:40, 0:3] : ({t}i32>) -> tensor<1x40x3xi32>
+  %b = stablehlo.slice %x [0:7, 0:40, 0:3] : ({t}i32>) -> tensor<7x40x3xi32>
+  %c = stablehlo.concatenate %a, %b, dim = 0 : (tensor<1x40x3xi32>, tensor<7x40x3xi32>) -> {t}i32>
+  %i = stablehlo.add %x, %c : {t}i32>
+  %j = stablehlo.reshape %i : ({t}i32>) -> {t}1xi32>
+  %g = "stablehlo.gather"(%t, %j) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0],
+       index_vector_dim = 3>, slice_sizes = array<i64: 1>}}> : (tensor<99xf32>, {t}1xi32>) -> {t}f32>
+  return %g : {t}f32> }}""".replace("x1xi32>", "x1xi32>"))
+    rng = np.random.default_rng(0)
+    arrays = rng.integers(0, 49, (8, 40, 3), np.int32), rng.standard_normal(99, np.float32)
+    assert min(innermost(module, *arrays)) >= 120

@@ -146,3 +146,20 @@ def test_without_the_pass_results_are_the_same() -> None:
     with without("unroll_choices"):
         (found,) = codegen.compile(tiling.plan(module))(*arrays)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("work", "columns", "stores"), [("tanh", 3, 3), ("tanh", 8, 8), ("tanh", 9, 1), ("negate", 4, 1)])
+def test_a_short_row_of_which_not_all_do_the_same_is_written_out(work: str, columns: int, stores: int) -> None:
+    """A function of one component alone: rows of three were loops of one and two turns. What is only moved stays a loop."""
+    t, one, rest = f"tensor<200x{columns}xf32>", "tensor<200x1xf32>", f"tensor<200x{columns - 1}xf32>"
+    module = hlo.parse(f"""func.func @main(%x: {t}) -> {t} {{
+      %a = stablehlo.slice %x [0:200, 0:1] : ({t}) -> {one}
+      %b = stablehlo.slice %x [0:200, 1:{columns}] : ({t}) -> {rest}
+      %w = stablehlo.{work} %a : {one}
+      %c = stablehlo.concatenate %w, %b, dim = 1 : ({one}, {rest}) -> {t}
+      return %c : {t} }}""")
+    plan = tiling.plan(module, machine=MACHINES["avx512"])
+    (nest,) = nests(plan)
+    assert len(nest.stores) == stores
+    x = np.random.default_rng(0).standard_normal((200, columns)).astype(np.float32)
+    np.testing.assert_allclose(codegen.compile(plan)(x)[0], interp.evaluate(module, x)[0], rtol=1e-6)

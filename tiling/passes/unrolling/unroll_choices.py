@@ -17,6 +17,7 @@ from math import prod
 from hlo.access import Condition
 from indexing.expr import Const, Interval, Var, simplify, substitute
 from tiling.elements.code_size import code_size
+from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, points_of
 from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, moves_runtimes, node_variables
@@ -31,8 +32,8 @@ LEAST_SHARED = 1.5  # nodes written out, for each that is left when equal ones a
 MOST_STORES = 64  # of one body: 1,600 took 50 times as long as 40 in a loop
 MOST_GROWTH = 1.5  # nodes of a body that does all of an innermost loop, for each that is there
 FEW_NODES = 64  # of such a body: then it may have grown more
-FEW_STORES = 8  # elements of a row that are worth a body of their own even where they are only moved
-LEAST_WORK = 1.5  # ops for each element of a longer row: 40 columns that are only picked took 3.4 ms so, and 2.2 by a loop
+FEW_STORES = 8  # elements of a row of which each is worth a store of its own, even where they are only moved, each its own way
+LEAST_WORK = 1.5  # time for each element of another row, in additions: 40 columns only picked took 3.4 ms so, 2.2 by a loop
 LEAST_ROWS = 64  # iterations of the loop around that, along which vectors lie then
 
 
@@ -57,11 +58,17 @@ def _without_a_loop(nest: Nest, size: int, buffer_of: Callable[[Load], Buffer], 
     asked = [c for n in all_nodes(nest.each) if isinstance(n, Choose | Test) for c in n.conditions]
     conditions = list(dict.fromkeys(asked))
     for loop in nest.loops:
-        if _is_whole(loop, nest.loops) and _parts(conditions, loop) == loop.extent:
-            made = _unrolled(nest, loop, size, buffer_of, ranges)
+        if _is_whole(loop, nest.loops) and _is_cut_up(loop, nest, conditions):
+            made = _unrolled(nest, loop, conditions, size, buffer_of, ranges)
             if made is not nest:
                 return made
     return nest
+
+
+def _is_cut_up(loop: Loop, nest: Nest, conditions: Sequence[Condition]) -> bool:
+    """Whether each iteration of a loop computes something else; of a short innermost one, whether not all do the same."""
+    parts = _parts(conditions, loop)
+    return parts == loop.extent > 2 or (parts > 1 and loop is nest.loops[-1] and loop.extent <= FEW_STORES)
 
 
 def _lies_across_rows(nest: Nest, loop: Loop) -> bool:
@@ -73,7 +80,7 @@ def _is_whole(loop: Loop, loops: Sequence[Loop]) -> bool:
     """Whether a loop runs over few known places, on which no other loop depends."""
     n, v = loop.extent, loop.variable
     apart = not any(v in x.lower.variables or v in x.upper.variables for x in loops)
-    return loop.lower is Const(0) and loop.upper is Const(n - 1) and 2 < n <= MOST_PARTS and apart
+    return loop.lower is Const(0) and loop.upper is Const(n - 1) and n <= MOST_PARTS and apart
 
 
 def _parts(conditions: Sequence[Condition], loop: Loop) -> int:
@@ -97,7 +104,10 @@ def _branch(node: Node, variable: Var, value: int) -> Node:
     return node
 
 
-def _unrolled(nest: Nest, loop: Loop, size: int, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Nest:
+def _unrolled(
+    nest: Nest, loop: Loop, conditions: Sequence[Condition], size: int, buffer_of: Callable[[Load], Buffer],
+    ranges: dict[Var, Interval],
+) -> Nest:  # fmt: skip
     if len(nest.stores) * loop.extent > MOST_STORES:
         return nest
     rest = [x for x in nest.loops if x is not loop]
@@ -122,7 +132,8 @@ def _unrolled(nest: Nest, loop: Loop, size: int, buffer_of: Callable[[Load], Buf
     after = code_size(nodes)
     pays = before >= LEAST_SHARED * after
     if loop is nest.loops[-1]:
-        computed = code_size([n for n in nodes if isinstance(n, Apply)])
-        is_work = len(body.stores) <= FEW_STORES or computed >= LEAST_WORK * len(body.stores)
+        computed = sum(scalar_function(n.function).cost for n in nodes if isinstance(n, Apply))
+        moves_apart = len(body.stores) <= FEW_STORES and _parts(conditions, loop) == loop.extent
+        is_work = moves_apart or computed >= LEAST_WORK * len(body.stores)
         pays = is_work and (pays or (_lies_across_rows(nest, loop) and after <= max(MOST_GROWTH * size, FEW_NODES)))
     return shared if after <= MOST_NODES and pays else nest
