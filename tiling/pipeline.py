@@ -24,7 +24,7 @@ from tiling.loops.element_ir import Load
 from tiling.loops.ir import Buffer, Nest, Scatter, Schedule, Selection, Sequential
 from tiling.loops.names import Names
 from tiling.loops.spec import faults
-from tiling.passes.collapse_loops import collapse_loops
+from tiling.passes.collapse_loops import collapse_loops, collapse_windows
 from tiling.passes.each_nest import Around, each_nest
 from tiling.passes.group_rows import (
     group_rows,
@@ -101,6 +101,15 @@ def _long_rows(schedule: Schedule) -> Schedule:
 def _in_turns(nest: Nest, around: Around) -> list[Nest]:
     made = take_turns(nest, around.buffer_of, around.ranges)
     return [collapse_loops(n, around.buffer_of, around.ranges) for n in made] if runs("collapse_loops") else made
+
+
+def _collapsed(schedule: Schedule) -> Schedule:
+    def update(step: Scatter | Selection, a: Around) -> Scatter | Selection:
+        return collapse_windows(step, a.buffer_of, a.ranges) if isinstance(step, Scatter) else step
+
+    return each_nest(
+        schedule, lambda n, a: [n if any(x.together != 1 for x in n.loops) else collapse_loops(n, a.buffer_of, a.ranges)], update
+    )
 
 
 def _prefetched(schedule: Schedule) -> Schedule:
@@ -272,7 +281,7 @@ PIPELINE = (
         "what depends on inner loops alone is computed once, as the cost model counts it; after loops are in order",
     ),
     Pass(
-        "collapse_loops", LOOPS, LOOPS, _rows_apart(lambda n, a: [collapse_loops(n, a.buffer_of, a.ranges)]), True,
+        "collapse_loops", LOOPS, LOOPS, _collapsed, True,
         "loops that walk on through memory become one; after they are in order",
     ),
     Pass(

@@ -8,12 +8,12 @@ is cut where the answer changes (`tiling.passes.split_innermost`), as at the edg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hlo.access import Condition
-from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, interval, simplify
-from tiling.loops.affine import expressions_of, linear
+from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, interval, simplify
+from tiling.loops.affine import address, expressions_below, expressions_of, linear
 from tiling.loops.element_ir import (
     Choose,
     IndexNode,
@@ -24,13 +24,14 @@ from tiling.loops.element_ir import (
     Test,
     all_nodes,
     has_runtimes,
+    node_variables,
     operands_first,
     rebuild,
 )
-from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
+from tiling.loops.ir import Buffer, Loop, LoopKind, Nest, Scatter, Start
 from tiling.loops.variables import new_variable
 
-__all__ = ["collapse_loops"]
+__all__ = ["collapse_loops", "collapse_windows"]
 
 SHORT_ROW = 16  # elements of an inner loop that conditions on the outer one are not worth being kept apart for
 MOST_ASKED = 4  # conditions that one loop is cut at
@@ -45,13 +46,37 @@ def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
         return nest
     for k in reversed(range(len(nest.loops) - 1)):
         outer, inner = nest.loops[k : k + 2]
-        if not _may(nest, outer, inner):
+        if not _may(nest.loops, outer, inner):
             continue
         asked = _asked_of_outer(nest, outer, inner)
         expressions = (e for e in expressions_of(nest, buffer_of, ranges) if e not in asked)
         if all(_steps_on(e, outer, inner) for e in expressions):
             nest = _joined(nest, k, ranges)
     return nest
+
+
+def collapse_windows(step: Scatter, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Scatter:
+    """The same of the loops over an update's window: rows of (128, 3) are added as rows of 384."""
+    if step.ahead or has_runtimes(step.nodes):
+        return step
+    of_places = [x for s in (*step.starts, *step.tests) for x in _variables_of(s)]
+    for k in reversed(range(step.outer, len(step.loops) - 1)):
+        outer, inner = step.loops[k : k + 2]
+        if not _may(step.loops, outer, inner) or outer.variable in of_places or inner.variable in of_places:
+            continue
+        targets = [address(b, step.index, ranges) for b in step.targets]
+        if all(_steps_on(e, outer, inner) for e in (*targets, *expressions_below(step.nodes, buffer_of, ranges))):
+            loop, by = _one_loop(outer, inner, ranges)
+            step = replace(
+                step, loops=(*step.loops[:k], loop, *step.loops[k + 2 :]), index=by.index(step.index), node=by.node(step.node),
+                more=tuple([(b, by.node(n)) for b, n in step.more]),
+            )  # fmt: skip
+    return step
+
+
+def _variables_of(start: Start) -> Iterable[Var]:
+    node = as_expr(start.node).variables if isinstance(start.node, (Expr, Var)) else node_variables(start.node, {})
+    return (*node, *start.lower.variables, *start.upper.variables)
 
 
 def _asked_of_outer(nest: Nest, outer: Loop, inner: Loop) -> set[Expr]:
@@ -68,10 +93,10 @@ def _of_outer(e: Expr, outer: Loop, inner: Loop) -> bool:
     return parts is not None and parts[1] in ((1, 0), (-1, 0))
 
 
-def _may(nest: Nest, outer: Loop, inner: Loop) -> bool:
+def _may(loops: Sequence[Loop], outer: Loop, inner: Loop) -> bool:
     if outer.kind is not inner.kind or outer.kind is LoopKind.SCAN or min(outer.extent, inner.extent) < 2:
         return False
-    bounds = [e for x in nest.loops for e in (x.lower, x.upper)]
+    bounds = [e for x in loops for e in (x.lower, x.upper)]
     used = any(v in e.variables for e in bounds for v in (outer.variable, inner.variable))
     return inner.is_whole and outer.lower is Const(0) and not used
 
@@ -82,13 +107,16 @@ def _steps_on(e: Expr, outer: Loop, inner: Loop) -> bool:
 
 
 def _joined(nest: Nest, k: int, ranges: dict[Var, Interval]) -> Nest:
-    outer, inner = nest.loops[k : k + 2]
+    loop, by = _one_loop(nest.loops[k], nest.loops[k + 1], ranges)
+    return nest.rewritten(by, (*nest.loops[:k], loop, *nest.loops[k + 2 :]))
+
+
+def _one_loop(outer: Loop, inner: Loop, ranges: dict[Var, Interval]) -> tuple[Loop, _OnOneLoop]:
+    """The loop over all iterations of two, and what nodes and indices are in it."""
     n = inner.extent
     c = new_variable(f"{inner.variable.name}_on", Interval(0, outer.extent * n - 1), ranges)
     upper = simplify(outer.upper * n + (n - 1), ranges)
-    loop = replace(outer, variable=c, upper=upper, extent=interval(upper, ranges).upper + 1)
-    rename = _OnOneLoop(outer, inner, c, ranges)
-    return nest.rewritten(rename, (*nest.loops[:k], loop, *nest.loops[k + 2 :]))
+    return replace(outer, variable=c, upper=upper, extent=interval(upper, ranges).upper + 1), _OnOneLoop(outer, inner, c, ranges)
 
 
 class _OnOneLoop(Renamer):

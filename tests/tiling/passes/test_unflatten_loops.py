@@ -9,7 +9,7 @@ import codegen
 import hlo
 import interp
 import tiling
-from tiling.loops.ir import Nest
+from tiling.loops.ir import Nest, Scatter
 from tiling.pipeline import finished
 
 MACHINE = tiling.Machine(cores=2, vector_bytes=64, vector_registers=32)
@@ -119,3 +119,24 @@ def test_a_table_is_looked_up_along_rows_of_few_channels() -> None:
     rng = np.random.default_rng(0)
     arrays = rng.integers(0, 49, (8, 40, 3), np.int32), rng.standard_normal(99, np.float32)
     assert min(innermost(module, *arrays)) >= 120
+
+
+def test_updates_add_whole_rows_of_rows() -> None:
+    """Segments' sums of (20, 3): an update was a loop of three turns in one of twenty."""
+    module = hlo.parse("""func.func @main(%s: tensor<5xROW>, %i: tensor<9xi32>, %u: tensor<9xROW>) -> tensor<5xROW> {
+  %j = stablehlo.reshape %i : (tensor<9xi32>) -> tensor<9x1xi32>
+  %r = "stablehlo.scatter"(%s, %j, %u) <{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1, 2],
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %z = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %z : tensor<f32>
+  }) : (tensor<5xROW>, tensor<9x1xi32>, tensor<9xROW>) -> tensor<5xROW>
+  return %r : tensor<5xROW> }""".replace("ROW", "20x3xf32"))
+    plan = tiling.plan(module, machine=MACHINE, supports=codegen.supports)
+    assert tiling.prove(plan).holds
+    steps = [s for p in finished(plan.fusions[0].schedule).phases for s in p.steps if isinstance(s, Scatter)]
+    assert [[x.extent for x in s.loops] for s in steps] == [[9, 60]]
+    rng = np.random.default_rng(0)
+    x, u = (rng.integers(-9, 9, (n, 20, 3)).astype(np.float32) for n in (5, 9))
+    i = rng.integers(-1, 6, 9).astype(np.int32)
+    np.testing.assert_array_equal(codegen.compile(plan)(x, i, u)[0], interp.evaluate(module, x, i, u)[0])
