@@ -42,7 +42,7 @@ def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
     and steps on from the end of the inner one to the next iteration of the outer one. A nest of fixed order stays as it is."""
     if len(nest.loops) < 2 or nest.order_is_fixed:
         return nest
-    if has_runtimes(nest.each) and (nest.folds or nest.segments or nest.skip is not None):
+    if has_runtimes(nest.each) and (nest.segments or nest.skip is not None):
         return nest
     for k in reversed(range(len(nest.loops) - 1)):
         outer, inner = nest.loops[k : k + 2]
@@ -57,7 +57,7 @@ def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
 
 def collapse_windows(step: Scatter, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Scatter:
     """The same of the loops over an update's window: rows of (128, 3) are added as rows of 384."""
-    if step.ahead or has_runtimes(step.nodes):
+    if step.ahead:
         return step
     of_places = [x for s in (*step.starts, *step.tests) for x in _variables_of(s)]
     for k in reversed(range(step.outer, len(step.loops) - 1)):
