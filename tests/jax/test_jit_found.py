@@ -130,3 +130,18 @@ def test_folds_of_several_values_stay_whole() -> None:
     """A search for sums to split took every fold for one of one value, and planning ended with an error."""
     agrees(jax.scipy.special.gammasgn, np.linspace(0.3, 6, 9, dtype=np.float32))
     agrees(lambda x: lax.reduce((x, x * x), (0.0, 0.0), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0,)), X[0])
+
+
+def test_rows_of_points_and_colours() -> None:
+    """Rows of two to eight elements, which are the innermost loop where anything keeps the loop around them apart."""
+    rng = np.random.default_rng(0)
+    x, p = rng.integers(-9, 9, (16, 40, 3)).astype(np.float32), rng.integers(0, 16, 30).astype(np.int32)
+    agrees(lambda x, p: x.at[p].add(jnp.take(x, p * 3 % 16, 0), mode="drop"), x, p)
+    agrees(lambda x, p: jax.ops.segment_max(x[p], p, 16), x, p)
+    agrees(lambda x: jnp.pad(x, ((1, 1), (2, 1), (0, 0)), mode="edge"), x)
+    agrees(lambda x: lax.cummax(x, axis=0) + lax.cumsum(x, axis=1, reverse=True), x)
+    agrees(lambda x: jnp.where(jnp.arange(3) == 1, jnp.tanh(x), x) + jnp.roll(x, 1, 2), x, bound=1e-6)
+    agrees(lambda x: jnp.arange(50.0)[(jnp.abs(jnp.roll(x, 1, 0) + x).astype(jnp.int32) * 7) % 50], x)
+    agrees(lambda x: x + jnp.roll(x, 1, 0) + jnp.roll(jnp.abs(jnp.roll(x, 2, 0)), 1, 0), x)
+    agrees(lambda x: jnp.cumsum(x + 1j * jnp.flip(x), 1), x)
+    agrees(lambda x: jnp.clip(x.astype(jnp.float16), -2, 3), x)
