@@ -170,7 +170,7 @@ def _starts_anywhere(op: Op, k: int, function: str) -> bool:
         return False
     dense: DenseArray = start.attr("value")
     value = dense.array.reshape(-1)[0]
-    return is_neutral(function, value, element)
+    return (function == "add" or not element.is_complex) and is_neutral(function, value, element)  # 1 changes a complex infinity
 
 
 def _is_one_of(v: Value, own: tuple[Value, Value]) -> bool:

@@ -2,18 +2,19 @@
 
     for a in [0, m]: for b in [0, n - 1]: f(x[n a + b])   ->   for c in [0, n (m + 1) - 1]: f(x[c])
 
-What is asked of `a` alone is asked of c where rows are short: l <= a + e <= u is n l <= c + n e <= n u + n - 1. Then the one loop
-is cut where the answer changes (`tiling.passes.split_innermost`), as at the edges of an image of three channels.
+A condition on `a` alone becomes one on c where rows are short, multiplied by n: l <= a + e <= u is n l <= c + n e <= n u + n - 1.
+The one loop is then cut where the condition begins and ends to hold (`tiling.passes.split_innermost`), as at the edges of an
+image of three channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hlo.access import Condition
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, interval, simplify
-from tiling.loops.affine import address, expressions_below, expressions_of, linear
+from tiling.loops.affine import address, expressions_below, linear
 from tiling.loops.element_ir import (
     Choose,
     IndexNode,
@@ -48,11 +49,23 @@ def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
         outer, inner = nest.loops[k : k + 2]
         if not _may(nest.loops, outer, inner):
             continue
-        asked = _asked_of_outer(nest, outer, inner)
-        expressions = (e for e in expressions_of(nest, buffer_of, ranges) if e not in asked)
-        if all(_steps_on(e, outer, inner) for e in expressions):
+        conditions = {c.expression for n in all_nodes(nest.each) if isinstance(n, (Choose, Test)) for c in n.conditions}
+        apart = {e for e in conditions if not _steps_on(e, outer, inner)}
+        places = _places(nest, buffer_of, ranges)
+        if all(_steps_on(e, outer, inner) for e in places) and _may_be_asked(apart, nest, outer, inner):
             nest = _joined(nest, k, ranges)
     return nest
+
+
+def _places(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> Iterator[Expr]:
+    """Every address of a nest, and every index that is used as a number."""
+    written = [*((s.buffer, s.index) for s in nest.stores), *((b, f.index) for f in nest.folds for b in f.buffers)]
+    yield from (address(b, index, ranges) for b, index in written)
+    for n in all_nodes(nest.roots):
+        if isinstance(n, Load):
+            yield address(buffer_of(n), n.index, ranges)
+        elif isinstance(n, IndexNode):
+            yield n.expression
 
 
 def collapse_windows(step: Scatter, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Scatter:
@@ -79,13 +92,12 @@ def _variables_of(start: Start) -> Iterable[Var]:
     return (*node, *start.lower.variables, *start.upper.variables)
 
 
-def _asked_of_outer(nest: Nest, outer: Loop, inner: Loop) -> set[Expr]:
-    """What conditions ask of the outer loop alone, where they are so few and rows so short that one loop is cut at them."""
-    if inner.extent >= SHORT_ROW or nest.skip is not None:
-        return set()
-    conditions = {c for n in all_nodes(nest.each) if isinstance(n, (Choose, Test)) for c in n.conditions}
-    asked = {c for c in conditions if _of_outer(c.expression, outer, inner)}
-    return {c.expression for c in asked} if len(asked) <= MOST_ASKED else set()
+def _may_be_asked(conditions: Collection[Expr], nest: Nest, outer: Loop, inner: Loop) -> bool:
+    """Whether conditions are on the outer loop alone, and so few, with rows so short, that the one loop may be cut at them."""
+    if not conditions:
+        return True
+    fits = inner.extent < SHORT_ROW and nest.skip is None and len(conditions) <= MOST_ASKED
+    return fits and all(_of_outer(e, outer, inner) for e in conditions)
 
 
 def _of_outer(e: Expr, outer: Loop, inner: Loop) -> bool:
@@ -145,7 +157,7 @@ class _OnOneLoop(Renamer):
         return Load(load.value, self.index(load.index), load.buffer, self._computed(load.runtimes))
 
     def _computed(self, runtimes: Sequence[Runtime]) -> tuple[Runtime, ...]:
-        """Runtime variables of the nest in the one loop: nothing else has these names, as the nest of two loops is no more."""
+        """Runtime variables in the one loop. Their names stay: the old nest is replaced, and nothing else uses them."""
         for r in runtimes:
             if r not in self._runtimes:
                 self._runtimes[r] = replace(r, node=self._memo[r.node])

@@ -74,7 +74,8 @@ def _going_on(
     places = [*(steps for steps, _ in accesses), *(steps_along(index, b.strides, variables) for index, b in results)]
     size = max(b.element.itemsize_bytes for b in (*(b for _, b in results), *map(buffer_of, loads(nest.each))))
     own = nest.loops.index(best)
-    scans = any(x.kind is LoopKind.SCAN for x in nest.loops)  # they read a row back once, wherever it is
+    # A fold reads and writes its results once for each row. A scan reads the row before, once, which may lie in a farther cache.
+    scans = any(x.kind is LoopKind.SCAN for x in nest.loops)
     found: list[Loop] = []
     run = best.extent
     for k in reversed(range(len(nest.loops))):

@@ -32,6 +32,7 @@ LEAST_ROW = 8  # elements of the innermost loop
 MUCH_CODE = 40  # nodes of a nest's stores
 LEAST_CUT = 32  # iterations of a loop that much code is cut along
 MOST_APART = 8  # conditions of which each has a part of its own
+MOST_CODE_APART = 2000  # nodes of all these parts
 LEAST_EDGES = 2  # choices of different conditions around rows of stores
 
 
@@ -89,8 +90,9 @@ def _around_rows(nest: Nest, ranges: dict[Var, Interval]) -> list[Nest]:
     conditions = list(dict.fromkeys(c for e in edges for c in e))
     parts = split_domain(around, [conditions], ranges) or []
     if not any(p.is_inside for p in parts):
-        # They never hold together, as of parts one behind the other, a little of each turn: every one has its own part.
-        apart = split_domain(around, [[c] for c in conditions], ranges) if len(conditions) <= MOST_APART else None
+        # They never hold together, as those of the first row, the second row and so on: each has a part of its own.
+        fits = len(conditions) <= MOST_APART and code_size(nodes) * (len(conditions) + 1) <= MOST_CODE_APART
+        apart = split_domain(around, [[c] for c in conditions], ranges) if fits else None
         parts = apart if apart is not None and len(apart) <= MOST_APART + 1 else []
     return [Rewriting(pinned(p, around), ranges).nest(nest) for p in parts] or [nest]
 

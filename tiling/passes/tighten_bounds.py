@@ -31,6 +31,7 @@ from tiling.loops.monoid import Monoid
 __all__ = ["MOST_WRITTEN_OUT", "sums_element", "tighten", "written_out"]
 
 MOST_WRITTEN_OUT = 16
+MOST_TAPS = 64  # of a small window; one as wide as its operand is half padding, which bounds leave out
 FARTHEST = 8  # elements between neighbours that one or more whole vectors and a shuffle still bring together
 
 def tighten(nest: Nest, ranges: dict[Var, Interval], known: Known) -> Nest:
@@ -38,8 +39,8 @@ def tighten(nest: Nest, ranges: dict[Var, Interval], known: Known) -> Nest:
     if len(nest.folds) != 1 or nest.stores:
         return nest
     skippable = _skippable(nest, ranges, known)
-    if isinstance(nest.folds[0].op.definition.semantics, SumOfProducts):
-        # What is cut along rows is written out later, and has no bounds of its own either.
+    if isinstance(nest.folds[0].op.definition.semantics, SumOfProducts) and prod(x.extent for x in nest.reductions) <= MOST_TAPS:
+        # A small window is written out later, or goes along rows tap by tap. Bounds that differ along a row would be in the way.
         skippable = [n for n in skippable if not _are_along(rows_past_channels(nest), n)]
     elif _is_cut_along_rows(nest, skippable):
         written = written_out(nest, ranges)

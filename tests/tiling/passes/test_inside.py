@@ -276,3 +276,16 @@ def test_rows_that_come_in_from_the_other_end_have_loops_of_their_own(rows: int,
     x = np.random.default_rng(0).integers(-9, 9, (rows, 40)).astype(np.float32)
     source = agrees(f"func.func @main(%x: {t}) -> {t} {{\n  {body}\n  return {last} : {t} }}", x, exact=True)
     assert rows < 9 or "if " not in source, source
+
+
+def test_a_window_as_wide_as_its_row_leaves_out_the_padding() -> None:
+    """Sums of 99 on either side of 100 pixels of three colours: half of all products are padding, which bounds leave out."""
+    x, k = "1x100x3xf32", "199x1x3xf32"
+    source = agrees(f"""func.func @main(%x: tensor<{x}>) -> tensor<{x}> {{
+      %k = stablehlo.constant dense<1.0> : tensor<{k}>
+      %0 = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+        window = {{stride = [1], pad = [[99, 99]]}}
+        {{batch_group_count = 1 : i64, feature_group_count = 3 : i64}} : (tensor<{x}>, tensor<{k}>) -> tensor<{x}>
+      return %0 : tensor<{x}>
+    }}""", np.random.default_rng(0).integers(-9, 9, (1, 100, 3)).astype(np.float32), exact=True)  # fmt: skip
+    assert "if " not in source and re.search(r"range\((max|-)", source), source

@@ -140,3 +140,17 @@ def test_updates_add_whole_rows_of_rows() -> None:
     x, u = (rng.integers(-9, 9, (n, 20, 3)).astype(np.float32) for n in (5, 9))
     i = rng.integers(-1, 6, 9).astype(np.int32)
     np.testing.assert_array_equal(codegen.compile(plan)(x, i, u)[0], interp.evaluate(module, x, i, u)[0])
+
+
+def test_what_is_a_rows_alone_keeps_rows_of_few_elements_apart() -> None:
+    """exp(s[i]) for each row of five, which comes from x or from y: it was computed, and gathered, for each element."""
+    x, s, t = "tensor<40x5xf32>", "tensor<80xf32>", "tensor<80x5xf32>"
+    module = hlo.parse(f"""func.func @main(%x: {x}, %y: {x}, %s: {s}) -> {t} {{
+  %c = stablehlo.concatenate %x, %y, dim = 0 : ({x}, {x}) -> {t}
+  %n = stablehlo.abs %s : {s}
+  %b = stablehlo.broadcast_in_dim %n, dims = [0] : ({s}) -> {t}
+  %r = stablehlo.multiply %c, %b : {t}
+  return %r : {t} }}""")
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(n, np.float32) for n in ((40, 5), (40, 5), 80)]
+    assert innermost(module, *arrays) == [5]

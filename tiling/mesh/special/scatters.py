@@ -67,6 +67,8 @@ def _neutral(op: Op) -> float | None:
     element = op.results[0].tensor.element
     if function is None or not op.regions[0].arguments[0].tensor.element == element == op.operands[0].tensor.element:
         return None
+    if isinstance(element, ElementType) and element.is_complex and function != "add":
+        return None  # 1 changes an infinity: (inf + 0i) (1 + 0i) has a NaN
     neutral = scalar_function(function).neutral
     return neutral.of(element) if isinstance(neutral, Neutral) and isinstance(element, ElementType) else None
 

@@ -32,7 +32,7 @@ LEAST_SHARED = 1.5  # nodes written out, for each that is left when equal ones a
 MOST_STORES = 64  # of one body: 1,600 took 50 times as long as 40 in a loop
 MOST_GROWTH = 1.5  # nodes of a body that does all of an innermost loop, for each that is there
 FEW_NODES = 64  # of such a body: then it may have grown more
-FEW_STORES = 8  # elements of a row of which each is worth a store of its own, even where they are only moved, each its own way
+FEW_STORES = 8  # elements of a row that get a store each, also where each is only moved, from a place of its own
 LEAST_WORK = 1.5  # time for each element of another row, in additions: 40 columns only picked took 3.4 ms so, 2.2 by a loop
 LEAST_ROWS = 64  # iterations of the loop around that, along which vectors lie then
 
@@ -66,7 +66,7 @@ def _without_a_loop(nest: Nest, size: int, buffer_of: Callable[[Load], Buffer], 
 
 
 def _is_cut_up(loop: Loop, nest: Nest, conditions: Sequence[Condition]) -> bool:
-    """Whether each iteration of a loop computes something else; of a short innermost one, whether not all do the same."""
+    """Whether each iteration of a loop computes something else. Of a short innermost one it is enough that some do."""
     parts = _parts(conditions, loop)
     return parts == loop.extent > 2 or (parts > 1 and loop is nest.loops[-1] and loop.extent <= FEW_STORES)
 
