@@ -7,7 +7,7 @@ from math import prod
 
 from indexing.caches import Memo
 from indexing.expr import Const, Expr, FloorDiv, Interval, Maximum, Minimum, Mod, Var, interval, maximum, minimum, simplify
-from tiling.loops.element_ir import Load, Node, all_nodes, own_expressions
+from tiling.loops.element_ir import IndexNode, Load, Node, all_nodes, own_expressions
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 
 __all__ = ["address", "divisions", "expressions_below", "expressions_of", "linear", "never_empty", "reads_long_runs",
@@ -37,19 +37,25 @@ def address(buffer: Buffer, index: Sequence[Expr], ranges: Mapping[Var, Interval
 
 
 def expressions_below(
-    roots: Sequence[Node], buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]
+    roots: Sequence[Node], buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval], conditions: bool = True
 ) -> list[Expr]:
-    """Every address that is read for some nodes, every condition, every index that is used as a number."""
+    """Every address that is read for some nodes, every condition (if wanted), every index that is used as a number."""
     found: list[Expr] = []
     for n in all_nodes(roots):
-        found += [address(buffer_of(n), n.index, ranges)] if isinstance(n, Load) else own_expressions(n)
+        if isinstance(n, Load):
+            found.append(address(buffer_of(n), n.index, ranges))
+        elif conditions or isinstance(n, IndexNode):
+            found += own_expressions(n)
     return found
 
 
-def expressions_of(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> list[Expr]:
-    """Every address, condition and index of a nest: of what it writes, and of what that is computed from."""
+def expressions_of(
+    nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval], conditions: bool = True
+) -> list[Expr]:
+    """The same of a nest: of what it writes, and of what that is computed from."""
     written = [*((s.buffer, s.index) for s in nest.stores), *((b, f.index) for f in nest.folds for b in f.buffers)]
-    return [*(address(b, index, ranges) for b, index in written), *expressions_below(nest.roots, buffer_of, ranges)]
+    below = expressions_below(nest.roots, buffer_of, ranges, conditions)
+    return [*(address(b, index, ranges) for b, index in written), *below]
 
 
 def step_along(index: Sequence[Expr], strides: Sequence[int], variable: Var, flat: int | None = None) -> int | None:

@@ -9,12 +9,12 @@ image of three channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from hlo.access import Condition
 from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, interval, simplify
-from tiling.loops.affine import address, expressions_below, linear
+from tiling.loops.affine import address, expressions_below, expressions_of, linear
 from tiling.loops.element_ir import (
     Choose,
     IndexNode,
@@ -51,21 +51,10 @@ def collapse_loops(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict
             continue
         conditions = {c.expression for n in all_nodes(nest.each) if isinstance(n, (Choose, Test)) for c in n.conditions}
         apart = {e for e in conditions if not _steps_on(e, outer, inner)}
-        places = _places(nest, buffer_of, ranges)
+        places = expressions_of(nest, buffer_of, ranges, conditions=False)
         if all(_steps_on(e, outer, inner) for e in places) and _may_be_asked(apart, nest, outer, inner):
             nest = _joined(nest, k, ranges)
     return nest
-
-
-def _places(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: Mapping[Var, Interval]) -> Iterator[Expr]:
-    """Every address of a nest, and every index that is used as a number."""
-    written = [*((s.buffer, s.index) for s in nest.stores), *((b, f.index) for f in nest.folds for b in f.buffers)]
-    yield from (address(b, index, ranges) for b, index in written)
-    for n in all_nodes(nest.roots):
-        if isinstance(n, Load):
-            yield address(buffer_of(n), n.index, ranges)
-        elif isinstance(n, IndexNode):
-            yield n.expression
 
 
 def collapse_windows(step: Scatter, buffer_of: Callable[[Load], Buffer], ranges: dict[Var, Interval]) -> Scatter:
