@@ -326,3 +326,22 @@ def test_elements_along_a_dimension_however_they_are_spread(n: int) -> None:
         )  # fmt: skip
         (found,) = on_a_grid(partition(hlo.parse(text)), (table, numbers))
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("function", "start", "in_parts"), [("add", "(0.0, 0.0)", True), ("multiply", "(1.0, 0.0)", False)])
+def test_parts_of_complex_sums_alone_are_combined(function: str, start: str, in_parts: bool) -> None:
+    """A part of a product that begins with 1 changes an infinity: (1 + 0i) (inf + 0i) has a NaN."""
+    text = module_text(
+        '"x"=4', [("8x4xcomplex<f32>", '[{"x"}, {}]')],
+        f"""  %z = stablehlo.constant dense<{start}> : tensor<complex<f32>>
+  %r = stablehlo.reduce(%a0 init: %z) applies stablehlo.{function} across dimensions = [0]
+       : (tensor<8x4xcomplex<f32>>, tensor<complex<f32>>) -> tensor<4xcomplex<f32>>
+  return %r : tensor<4xcomplex<f32>>""", [("4xcomplex<f32>", "[{}]")],
+    )  # fmt: skip
+    module = hlo.parse(text)
+    made = partition(module, network=BYTES_ALONE)
+    assert ("all_reduce" in [c.kind for c in made.communications]) == in_parts
+    x = np.random.default_rng(0).integers(-2, 3, (2, 8, 4)).astype(np.float32)
+    z = x[0] + 1j * x[1]
+    (found,), (expected,) = on_a_grid(made, (z,)), interp.evaluate(module, z)
+    np.testing.assert_array_equal(found, np.asarray(expected))
