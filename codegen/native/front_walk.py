@@ -36,7 +36,16 @@ from codegen.kernel.typed import (
 from codegen.lib.emit import has_representation
 from codegen.lib.operators import rule_of, signature_of
 from codegen.lib.register import CONTEXT
-from codegen.native.loop_marks import LINE_BYTES, LINES, SCALAR, loops_of_lines, loops_that_look_up, marks, with_nodes
+from codegen.native.loop_marks import (
+    LINE_BYTES,
+    LINES,
+    SCALAR,
+    loops_of_lines,
+    loops_that_look_up,
+    loops_that_update_apart,
+    marks,
+    with_nodes,
+)
 from codegen.target import current_target
 
 __all__ = ["NotStructured", "lower_structured"]
@@ -67,7 +76,7 @@ def lower_structured(
     lines = loops_of_lines(made.body) if is_marked and vectors_a_line > 1 else ()
     known = dict(told or {})
     known.update((loop, f"{known[loop]}+{LINES}" if loop in known else LINES) for loop in lines)
-    known.update(dict.fromkeys(loops_that_look_up(made.body) if is_marked else (), SCALAR))
+    known.update(dict.fromkeys({*loops_that_look_up(made.body), *loops_that_update_apart(made.body)} if is_marked else (), SCALAR))
     _Walk(given, made.variables, builder, epilogue, known).function(made.body)
     return with_nodes(str(builder.module), told is not None, vectors_a_line)
 

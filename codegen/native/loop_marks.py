@@ -14,7 +14,8 @@ A loop over more of them than the set has ways would lose a line between its fir
 line of each in one turn.
 
 Elements of 8 or 16 bits at places that are read from memory have no instruction that loads a vector of them. A loop that
-computes nothing else is told to stay scalar: putting the elements into vectors, one by one, takes longer than storing them.
+computes nothing else is told to stay scalar: putting the elements into vectors, one by one, takes longer than storing them. So is
+a loop that updates elements some way apart, and computes little: a vector of them is loaded and stored one by one.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from codegen.kernel.typed import (
 )
 
 __all__ = [
-    "INNER", "LINES", "OUTER", "SCALAR", "has_innermost", "is_for_one_pipeline", "loops_of_lines", "loops_that_look_up", "marks",
-    "unmarked", "with_nodes", "without_marks",
+    "INNER", "LINES", "OUTER", "SCALAR", "has_innermost", "is_for_one_pipeline", "loops_of_lines", "loops_that_look_up",
+    "loops_that_update_apart", "marks", "unmarked", "with_nodes", "without_marks",
 ]  # fmt: skip
 
 INNER, OUTER, LINES, SCALAR = "tilewright.inner", "tilewright.outer", "tilewright.lines", "tilewright.scalar"
@@ -63,6 +64,9 @@ SOME_VECTORS = 64
 
 LINE_BYTES, PAGE_BYTES, WAYS = 64, 4096, 8
 """Of a first cache: streams a multiple of the second apart share a set, which has room for so many of their lines."""
+
+LITTLE = 2
+"""Operations on floats for an element, which are no reason to put it into a vector."""
 
 GATHERED_BYTES = 4
 """Of the shortest elements that a CPU gathers into a vector."""
@@ -120,6 +124,37 @@ def loops_that_look_up(body: Iterable[TypedStatement]) -> set[Loop]:
         if looks_up and not any(map(_is_on_floats, _applied(tuple(loop.body)))):
             found.add(loop)
     return found
+
+
+def loops_that_update_apart(body: Iterable[TypedStatement]) -> set[Loop]:
+    """The long innermost loops that load and store elements of one buffer some way apart, and compute little with each."""
+    found: set[Loop] = set()
+    for loop in (x for x in _all_loops(body) if isinstance(x, Loop) and _is_innermost(x.body)):
+        turns = _turns(loop)
+        if (turns is not None and turns < SHORT) or any(isinstance(s, Test) for s in loop.body):
+            continue
+        accesses = [*_accesses(tuple(loop.body))]
+        stores = [x for x in accesses if x.function is operator.setitem]
+        loaded = {x.operands[0] for x in accesses if x.function is operator.getitem}
+        apart = all(x.operands[0] in loaded and _step(x.operands[1], loop.variable) > 1 for x in stores)
+        if stores and apart and sum(map(_is_on_floats, _applied(tuple(loop.body)))) <= LITTLE:
+            found.add(loop)
+    return found
+
+
+def _step(index: TypedExpression, variable: str) -> int:
+    """By how much an index grows from turn to turn; 0 where that is no number, or where its text does not say."""
+    if isinstance(index, Variable):
+        return int(index.name == variable)
+    if not isinstance(index, Apply) or len(index.operands) != 2:
+        return 0
+    first, last = index.operands
+    if index.function in (operator.add, operator.sub) and variable not in _read(last):
+        return _step(first, variable)
+    if index.function is operator.add and variable not in _read(first):
+        return _step(last, variable)
+    by = first.value if index.function is operator.mul and isinstance(first, Constant) else 0
+    return int(by) * _step(last, variable)
 
 
 def _is_short(load: Apply) -> bool:

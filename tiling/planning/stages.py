@@ -131,9 +131,8 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
             cut = cut or (len(users[r]) > 1 and _bytes(r) >= WORTH_STORING_BYTES and _parts(op) >= MANY_PARTS)
         if cut:
             stages.append(Stage(op, op.results, declined[op]))
-        if (low := _repeats(op)) is not None:
-            saved = (op.results[0].tensor.size_elems - low.tensor.size_elems) * weight[low]
-            if weight[low] >= EXPENSIVE and saved >= WORTH_SAVING:
+        for low, times in _repeats(op) if declined[op] is None else ():
+            if weight[low] >= EXPENSIVE and (times - 1) * low.tensor.size_elems * weight[low] >= WORTH_SAVING:
                 repeated.add(low)
         for v in op_inputs(op):
             here = evaluators.setdefault(v, set())
@@ -252,17 +251,31 @@ def _parts(op: Op) -> int:
     return sum(1 if below.op is None else _parts(below.op) for below in map(below_moves, op.operands) if _bytes(below))
 
 
-def _repeats(op: Op) -> Value | None:
-    """What a move repeats along leading dimensions, and not along the last one, or looks up; None for other moves."""
+def _repeats(op: Op) -> Iterator[tuple[Value, float]]:
+    """What an op reads again and again in its innermost loop, and how often it reads each element of it.
+
+    That is what a move repeats along leading dimensions and not along the last one, or looks up; and where a gather looks, if that
+    differs along the innermost loop and is the same for other rows.
+    """
+    for v in _read_again(op):
+        low, size = below_moves(v), op.results[0].tensor.size_elems
+        computed = low.op is not None and isinstance(low.op.definition.semantics, Elementwise)
+        if computed and low.tensor.size_elems and size >= WORTH_REPEATS * low.tensor.size_elems:
+            yield low, size / low.tensor.size_elems
+
+
+def _read_again(op: Op) -> Iterator[Value]:
+    if not _has_known_shape(op) or not op.results[0].rank or not _bytes(op.results[0]):
+        return
     looks_up = _is_placed(op, None)
-    if not isinstance(op.definition.semantics, Move) or (len(op.operands) != 1 and not looks_up) or not _bytes(op.results[0]):
-        return None
-    low = below_moves(op.operands[0])
-    if low.op is None or not isinstance(low.op.definition.semantics, Elementwise):
-        return None
-    if op.results[0].tensor.size_elems < WORTH_REPEATS * low.tensor.size_elems:
-        return None
-    return low if looks_up or _walks_last(op) else None
+    if looks_up:
+        places = Reads(op, 0)
+        last = places.dims[-1].var
+        for r, k in zip(places.runtimes, places.runtime_operands, strict=True):
+            if any(last in e.variables for e in r.element):
+                yield op.operands[k]
+    if isinstance(op.definition.semantics, Move) and (looks_up or (len(op.operands) == 1 and _walks_last(op))):
+        yield op.operands[0]
 
 
 def _walks_last(op: Op) -> bool:

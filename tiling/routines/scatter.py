@@ -56,6 +56,7 @@ def element_of(v: Value) -> ElementType:
 
 ROWS_PER_TASK_BYTES = 1 << 20
 MOST_TASKS = 32
+NEAR_BYTES = 1 << 14  # that the nearest cache keeps, in whatever order they are walked through
 ELEMS_OF_A_LOOK = 12  # elements that are updated in the time that it takes to see that an update belongs to another task
 
 
@@ -96,19 +97,23 @@ def lower_scatter_in_place(op: Op, builder: Builder, names: Names) -> Schedule:
 def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) -> Schedule:
     """Each task owns rows of the results: it fills them, then folds in the updates that land there, in their order.
 
-    Rows that a loop over the updates walks along (a window's, a batch's) are the task's own part of that loop. Rows found at the
-    indices make each task look at every index: with updates of a few elements that costs more than the updates themselves. Then,
-    and where windows start anywhere, one task takes all updates, after others have filled the results.
+    Rows that a loop over the updates walks along (a window's, a batch's) are the task's own part of that loop; of a window's it has
+    so few that they stay near while it goes through all places. Rows found at the indices make each task look at every index:
+    with updates of a few elements that costs more than the updates themselves. Then, and where windows start anywhere, one task
+    takes all updates, after others have filled the results.
     """
     count = len(op.operands) // 2
     landing = landing_of(op, "stablehlo.scatter", count + 1)
     inputs, updates = op.operands[:count], op.operands[count + 1 :]
     news, result, shape = updates[0], op.results[0], op.results[0].shape
     ranges: dict[Var, Interval] = {}
-    wanted = min(MOST_TASKS, max(1, result.tensor.size_bytes // ROWS_PER_TASK_BYTES)) if fills and shape else 1
     scatter_dims = list(landing.spread)
     windows = [k for k in range(news.rank) if k not in landing.spread]
     walked = _walked_rows(landing, shape, news.shape)
+    wanted = min(MOST_TASKS, max(1, result.tensor.size_bytes // ROWS_PER_TASK_BYTES)) if fills and shape else 1
+    in_window = walked is not None and walked not in landing.spread
+    if in_window:  # rows that stay near, with their updates, while all of these are made
+        wanted = -(-(result.tensor.size_bytes + news.tensor.size_bytes) // NEAR_BYTES)
     looked_up = bool(shape) and landing.axes[0].walks is None and walked is None
     most = max(1, prod(news.shape[k] for k in windows) // ELEMS_OF_A_LOOK)
     owned = _owned_rows(shape, "t0", wanted if walked is not None else min(wanted, most) if looked_up else 1, ranges)
@@ -143,9 +148,8 @@ def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) ->
     outer = len(scatter_dims)
     if moves and order != tuple(range(news.rank)):  # windows overlap: the updates' own order decides
         order, outer = tuple(range(news.rank)), news.rank
-    elif tiles and walked is not None:  # updates of different rows never meet: these go outermost
+    elif tiles and walked in scatter_dims:  # updates of different rows never meet: these go outermost
         order = (walked, *(k for k in order if k != walked))
-        outer = max(outer, 1) if walked in scatter_dims else outer + 1
     u = {k: Var(f"u{k}_scatter") for k in order}
     for k in order:
         ranges[u[k]] = Interval(0, news.shape[k] - 1)

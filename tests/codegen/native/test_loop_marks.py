@@ -214,3 +214,20 @@ def test_loops_that_look_up_short_elements_and_compute_nothing_stay_scalar() -> 
     assert scalar(looked_up)
     assert not scalar(f"{looked_up} + x[i]")
     assert not scalar("x[i]")
+
+
+def test_updates_some_way_apart_are_made_one_by_one() -> None:
+    """Vectors of them were put together and taken apart: sums by columns took three times as long."""
+
+    def scalar(loop: str) -> bool:
+        text = kernel_ir(_source(loop), SIGNATURE, Target.named("avx512"))
+        assert "@llvm.masked.scatter" not in text
+        return not re.search(r"f(?:add|mul) (?:[a-z]+ )*<\d+ x float>", text)
+
+    def rows(place: str, value: str = "x[i]") -> str:
+        return f"for i in range(4096):\n            y[{place}] = y[{place}] + {value}"
+
+    assert scalar(rows("16*i + t"))
+    assert not scalar(rows("i + t"))
+    assert not scalar(rows("16*i + t", "x[i] * x[i + 1] * x[i + 2]"))
+    assert not scalar("for i in range(4096):\n            y[i] = x[16*i] + x[16*i + 1]")

@@ -113,13 +113,13 @@ func.func @main(%x: tensor<7xf32>) -> tensor<{n}xf32> {{
          "index_vector_dim = 1", [2, 1]),
         ("1027x700", "99x1", "99x700", "update_window_dims = [1], inserted_window_dims = [0], "
          "scatter_dims_to_operand_dims = [0], index_vector_dim = 1", [2]),
-        # columns: each task walks along its own rows, in an update of any order
+        # columns: each task goes through all places for as many rows as stay near, in an update of any order
         ("1027x700", "99x1", "1027x99", "update_window_dims = [0], inserted_window_dims = [1], "
-         "scatter_dims_to_operand_dims = [1], index_vector_dim = 1", [2]),
+         "scatter_dims_to_operand_dims = [1], index_vector_dim = 1", [172]),
         ("1027x700", "99x1", "99x1027", "update_window_dims = [1], inserted_window_dims = [1], "
-         "scatter_dims_to_operand_dims = [1], index_vector_dim = 1", [2]),
+         "scatter_dims_to_operand_dims = [1], index_vector_dim = 1", [172]),
         ("1027x700", "1", "1027", "update_window_dims = [0], inserted_window_dims = [1], scatter_dims_to_operand_dims = [1], "
-         "index_vector_dim = 0", [2]),
+         "index_vector_dim = 0", [172]),
         # a part of the rows alone
         ("1027x700", "99x1", "900x99", "update_window_dims = [0], inserted_window_dims = [1], "
          "scatter_dims_to_operand_dims = [1], index_vector_dim = 1", [2, 1]),

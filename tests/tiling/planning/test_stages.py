@@ -58,6 +58,36 @@ def test_what_is_kept_gives_the_evaluators_numbers() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def picked(rows: int, count: int, function: str = "cosine", dim: int = 1) -> str:
+    """Columns, or with `dim` 0 rows, of x picked by numbers that are computed from others."""
+    shape, rest = ((rows, count), (count,)) if dim else ((count, rows), (count,))
+    x, size = f"tensor<{'x'.join(map(str, (rows, 64) if dim else (64, rows)))}xf32>", rest[0]
+    out, sizes = f"tensor<{'x'.join(map(str, shape))}xf32>", f"{rows}, 1" if dim else f"1, {rows}"
+    return f"""func.func @main(%x: {x}, %a: tensor<{size}x1xf32>) -> {out} {{
+      %c = stablehlo.{function} %a : tensor<{size}x1xf32>
+      %i = stablehlo.convert %c : (tensor<{size}x1xf32>) -> tensor<{size}x1xi32>
+      %y = "stablehlo.gather"(%x, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [{1 - dim}], collapsed_slice_dims = [{dim}],
+        start_index_map = [{dim}], index_vector_dim = 1>, slice_sizes = array<i64: {sizes}>}}>
+        : ({x}, tensor<{size}x1xi32>) -> {out}
+      return %y : {out}
+    }}"""
+
+
+def test_columns_picked_by_computed_numbers_have_these_computed_once() -> None:
+    """1,000 columns of 2,048 rows: the numbers were computed 2,048 times."""
+    assert stages(picked(2048, 1000)) == ["convert", "gather"]
+    others = [picked(2048, 1000, dim=0), picked(2048, 1000, "negate"), picked(16, 100)]  # hoisted, cheap, little
+    assert [stages(text) for text in others] == [["gather"]] * 3
+    module = hlo.parse(picked(64, 500))
+    (found,), (expected,) = (f(*inputs(module)) for f in (codegen.compile(module), lambda *a: interp.evaluate(module, *a)))
+    np.testing.assert_array_equal(found, expected)
+
+
+def inputs(module: hlo.Module) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [60 * rng.random(v.shape, np.float32) for v in module.entry.arguments]
+
+
 def rolled(parts: int, n: int = 64) -> str:
     """As many planes of one image, each rolled by one column more than the one before, and what two folds make of them."""
     ops, rows, whole = [], [], f"tensor<{parts}x{n}x{n}xf32>"
