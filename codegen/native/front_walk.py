@@ -76,7 +76,8 @@ def lower_structured(
     lines = loops_of_lines(made.body) if is_marked and vectors_a_line > 1 else ()
     known = dict(told or {})
     known.update((loop, f"{known[loop]}+{LINES}" if loop in known else LINES) for loop in lines)
-    known.update(dict.fromkeys({*loops_that_look_up(made.body), *loops_that_update_apart(made.body)} if is_marked else (), SCALAR))
+    if is_marked:
+        known.update(dict.fromkeys([*loops_that_look_up(made.body), *loops_that_update_apart(made.body)], SCALAR))
     _Walk(given, made.variables, builder, epilogue, known).function(made.body)
     return with_nodes(str(builder.module), told is not None, vectors_a_line)
 

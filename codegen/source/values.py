@@ -24,6 +24,7 @@ from tiling.loops.element_ir import (
     Runtime,
     Scalar,
     Test,
+    children,
     element_name,
     node_variables,
     runtimes_of,
@@ -153,8 +154,10 @@ class ValueWriter:
         return jump * item if run * item <= SHORT_RUN_BYTES else 0
 
     def _choose(self, n: Choose, at: int) -> str:
-        """`then` is evaluated only where its conditions hold, so it becomes a branch."""
+        """`then` is evaluated only where its conditions hold, so it becomes a branch. What both load is loaded before."""
         name = self.phase.fresh()
+        for load in [x for x in self._certain(n.then) if x in self._certain(n.otherwise)]:
+            self.number(load, at)
         outer_lines, outer_text = self.lines, dict(self.text)
         outer_names, outer_named = dict(self.phase.variables), dict(self.named)
         self.branches += 1
@@ -171,6 +174,21 @@ class ValueWriter:
         then, otherwise = ([f"    {line}" for line in lines] for lines in branches)
         self.lines[at] += [f"if {self._conditions(n.conditions)}:", *then, "else:", *otherwise]
         return name
+
+    def _certain(self, root: Node) -> dict[Load, None]:
+        """The loads that a node's value takes, whatever choices say."""
+        found: dict[Load, None] = {}
+        seen, todo = set[Node](), [root]
+        while todo:
+            n = todo.pop()
+            if n in seen or n in self.text:
+                continue
+            seen.add(n)
+            if isinstance(n, Load):
+                found[n] = None
+            else:
+                todo += [r.node for r in n.runtimes] if isinstance(n, Choose) else reversed(children(n))
+        return found
 
     def _runtime(self, r: Runtime) -> bool:
         """Gives a runtime variable its value, where what it is computed from is known; False when it has one.

@@ -17,6 +17,7 @@ from indexing.deriving.derive import reads_of as maps_of
 from indexing.deriving.edges import Edge, EdgeMaps, OpEdges
 from indexing.deriving.runtime import clamped, known_element
 from indexing.expr import Expr, Interval, Var, as_expr, interval, simplify, substitute
+from tiling.elements.multiples import at_multiples
 from tiling.elements.rules import simplify_node, wrapped
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Runtime, Scalar
 
@@ -56,6 +57,12 @@ class RuntimeTable:
             self.variables[key] = v
             self.ranges[v] = limits
         return self.variables[key]
+
+    def moved(self, r: Runtime, index: Callable[[Sequence[Expr]], tuple[Expr, ...]], node: Node) -> Runtime:
+        """The variable of what `index` makes of a variable's place; computed from `node`, where it is new."""
+        value, place, limits = next(key for key, v in self.variables.items() if v is r.variable)
+        variable = self.variable(value, index(place), limits)
+        return Runtime(variable, self.nodes.setdefault(variable, node), r.lower, r.upper)
 
     def of(self, expressions: Sequence[Expr]) -> tuple[Runtime, ...]:
         """The runtime variables in some index expressions."""
@@ -173,7 +180,8 @@ class ElementBuilder:
         """Makes the node if all that it reads is there; else says what is missing."""
         op = v.op
         if op is None or self.is_in_memory(v):
-            return self._put(v, where, Load(v, where, None, self.table.of(where)))
+            self._load(v, where)
+            return []
         semantics = op.definition.semantics
         element = v.tensor.element
         if isinstance(semantics, Literal) and isinstance(element, ElementType):
@@ -236,7 +244,13 @@ class ElementBuilder:
         return reads_at(edges, op, index, self.ranges, provide, self.table)
 
     def _choose(self, conditions: tuple[Condition, ...], then: Node, otherwise: Node) -> Node:
-        return Choose(conditions, then, otherwise, self.table.of([c.expression for c in conditions]))
+        runtimes = self.table.of([c.expression for c in conditions])
+        return Choose(conditions, at_multiples(then, conditions, self._load, self.table.moved), otherwise, runtimes)
+
+    def _load(self, v: Value, where: tuple[Expr, ...]) -> Node:
+        if (v, where) not in self._nodes:
+            self._nodes[v, where] = Load(v, where, None, self.table.of(where))
+        return self._nodes[v, where]
 
     def _put(self, v: Value, where: tuple[Expr, ...], node: Node) -> list[tuple[Value, tuple[Expr, ...]]]:
         self._nodes[v, where] = node

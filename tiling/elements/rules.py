@@ -154,9 +154,22 @@ def _select(node: Apply, ranges: Ranges) -> Node | None:
         return b
     if _is(a, True) and _is(b, False):
         return predicate
+    conditions = _asked(predicate)
+    if conditions is None:
+        return None
+    if isinstance(a, Choose) and a.conditions == conditions:
+        a = a.then
+    if isinstance(b, Choose) and b.conditions == conditions:
+        b = b.otherwise
+    return Choose(conditions, a, b)
+
+
+def _asked(predicate: Node) -> tuple[Condition, ...] | None:
+    """The conditions of which a node is the truth; None where it is something else."""
     if isinstance(predicate, Test):
-        return Choose(predicate.conditions, a, b)
-    return None
+        return predicate.conditions
+    is_truth = isinstance(predicate, Choose) and _is(predicate.then, True) and _is(predicate.otherwise, False)
+    return predicate.conditions if is_truth and isinstance(predicate, Choose) and not predicate.runtimes else None
 
 
 def _and(node: Apply, ranges: Ranges) -> Node | None:

@@ -20,6 +20,7 @@ from hlo.registry import Elementwise, Generate, Literal, Move
 from hlo.types import ElementType
 from indexing.deriving.edges import EdgeMaps
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
+from tiling.elements.multiples import at_multiples
 from tiling.elements.rules import simplify_node, wrapped
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Node, Scalar
 
@@ -138,15 +139,18 @@ class _Use:
         """The last read is what stays when no condition holds."""
         result = made[held[-1][1]]
         for conditions, k in reversed(held[:-1]):
-            result = self._one((conditions, made[k], result), Choose, conditions, made[k], result) if conditions else made[k]
+            if not conditions:
+                result = made[k]
+                continue
+            then = self._one((conditions, made[k]), at_multiples, made[k], conditions, self._load)
+            result = self._one((conditions, then, result), Choose, conditions, then, result)
         return result
 
     def node(self, part: Scalar | _Element | _Number | _Function, made: Mapping[int, Node]) -> Node:
         if isinstance(part, Scalar):
             return part
         if isinstance(part, _Element):
-            where = tuple([self._at(e) for e in part.index])
-            return self._one((part.value, where), Load, part.value, where)
+            return self._load(part.value, tuple([self._at(e) for e in part.index]))
         if isinstance(part, _Number):
             semantics = part.op.definition.semantics
             assert isinstance(semantics, Generate)
@@ -159,6 +163,9 @@ class _Use:
         if known is None:
             known = self._nodes[key] = simplify_node(Apply(part.op, part.name, arguments), self.ranges)
         return known
+
+    def _load(self, v: Value, where: tuple[Expr, ...]) -> Node:
+        return self._one((v, where), Load, v, where)
 
     def _one(self, key: object, make: Callable[..., Node], *parts: object) -> Node:
         known = self._nodes.get(key)

@@ -9,7 +9,8 @@ A value is a stage when
     that each lie somewhere else), or it takes more bytes to read its inputs again than to read it, or each reader would choose
     among many parts side by side;
   - it is expensive, and is looked up more often than it has elements, or repeated along other dimensions while the innermost
-    loop walks through it (angles of positions, for each head), so that it cannot be moved out of the loops;
+    loop walks through it (angles of positions, for each head; numbers of the columns that a gather picks), so that it cannot be
+    moved out of the loops;
   - what is computed in place for one element would be more than `tiling.planning.sizes.MOST_NODES` operations.
 """
 
@@ -254,8 +255,8 @@ def _parts(op: Op) -> int:
 def _repeats(op: Op) -> Iterator[tuple[Value, float]]:
     """What an op reads again and again in its innermost loop, and how often it reads each element of it.
 
-    That is what a move repeats along leading dimensions and not along the last one, or looks up; and where a gather looks, if that
-    differs along the innermost loop and is the same for other rows.
+    That is what a move repeats along leading dimensions and not along the last one, or looks up; and where a gather looks, if
+    that differs along the innermost loop and is the same for other rows.
     """
     for v in _read_again(op):
         low, size = below_moves(v), op.results[0].tensor.size_elems

@@ -97,8 +97,8 @@ def lower_scatter_in_place(op: Op, builder: Builder, names: Names) -> Schedule:
 def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) -> Schedule:
     """Each task owns rows of the results: it fills them, then folds in the updates that land there, in their order.
 
-    Rows that a loop over the updates walks along (a window's, a batch's) are the task's own part of that loop; of a window's it has
-    so few that they stay near while it goes through all places. Rows found at the indices make each task look at every index:
+    Rows that a loop over the updates walks along (a window's, a batch's) are the task's own part of that loop; of a window's it
+    has so few that they stay near while it goes through all places. Rows found at the indices make each task look at every index:
     with updates of a few elements that costs more than the updates themselves. Then, and where windows start anywhere, one task
     takes all updates, after others have filled the results.
     """

@@ -66,8 +66,8 @@ def picked(rows: int, count: int, function: str = "cosine", dim: int = 1) -> str
     return f"""func.func @main(%x: {x}, %a: tensor<{size}x1xf32>) -> {out} {{
       %c = stablehlo.{function} %a : tensor<{size}x1xf32>
       %i = stablehlo.convert %c : (tensor<{size}x1xf32>) -> tensor<{size}x1xi32>
-      %y = "stablehlo.gather"(%x, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [{1 - dim}], collapsed_slice_dims = [{dim}],
-        start_index_map = [{dim}], index_vector_dim = 1>, slice_sizes = array<i64: {sizes}>}}>
+      %y = "stablehlo.gather"(%x, %i) <{{dimension_numbers = #stablehlo.gather<offset_dims = [{1 - dim}],
+        collapsed_slice_dims = [{dim}], start_index_map = [{dim}], index_vector_dim = 1>, slice_sizes = array<i64: {sizes}>}}>
         : ({x}, tensor<{size}x1xi32>) -> {out}
       return %y : {out}
     }}"""
