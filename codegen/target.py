@@ -23,7 +23,8 @@ _WHOLE_REGISTERS = "-prefer-256-bit"
 """LLVM fills half a register in the loops that it vectorizes for every Intel CPU with AVX-512, by its name: the first of them
 lowered their clock for whole ones. Later ones do not, and the micro-kernels fill whole ones on all."""
 _STORED_ALONE = "+prefer-no-scatter"
-"""Elements that lie apart are stored one by one. AVX-512's instruction for a vector of them does one or two at a time, too: sums of updates 16 elements apart took 1.5 times as long with it on AMD Zen 4."""
+"""Elements that lie apart are stored one by one. AVX-512's instruction for a vector of them does one or two at a time, too:
+sums of updates 16 elements apart took 1.5 times as long with it on AMD Zen 4."""
 _TUNING = f"{_WHOLE_REGISTERS},{_STORED_ALONE}"
 _LOWERS_CLOCK = ("skylake-avx512", "cascadelake", "cooperlake")
 
