@@ -22,14 +22,10 @@ _AVX2_FEATURES += ",+sse3,+sse4.1,+sse4.2,+ssse3,+xsave"
 _WHOLE_REGISTERS = "-prefer-256-bit"
 """LLVM fills half a register in the loops that it vectorizes for every Intel CPU with AVX-512, by its name: the first of them
 lowered their clock for whole ones. Later ones do not, and the micro-kernels fill whole ones on all."""
-_STORED_ALONE = "+prefer-no-scatter"
-"""Elements that lie apart are stored one by one. AVX-512's instruction for a vector of them does one or two at a time, too:
-sums of updates 16 elements apart took 1.5 times as long with it on AMD Zen 4."""
-_TUNING = f"{_WHOLE_REGISTERS},{_STORED_ALONE}"
 _LOWERS_CLOCK = ("skylake-avx512", "cascadelake", "cooperlake")
 
 # x86-64 targets that have names -> CPU and features.
-_AVX512_FEATURES = _AVX2_FEATURES + ",+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl," + _TUNING
+_AVX512_FEATURES = _AVX2_FEATURES + ",+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl," + _WHOLE_REGISTERS
 _VNNI_FEATURES = _AVX512_FEATURES + ",+avx512vnni"
 
 NAMED_TARGETS = {
@@ -257,8 +253,7 @@ class Target:
         []
         """
         wanted, there = self.features.split(","), host_target().features.split(",")
-        instructions = {f[1:] for f in wanted if f.startswith("+") and f != _STORED_ALONE}
-        return sorted(instructions - {f[1:] for f in there if f.startswith("+")})
+        return sorted({f[1:] for f in wanted if f.startswith("+")} - {f[1:] for f in there if f.startswith("+")})
 
 
 def is_macos(triple: str) -> bool:
@@ -289,11 +284,11 @@ def _host(triple: str, cpu: str, features: str) -> Target:
     """The target of a CPU that LLVM calls `cpu`: vectors as wide as its registers, whatever LLVM prefers for that name.
 
     >>> wide = "+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl"
-    >>> _host("x86_64-unknown-linux-gnu", "sapphirerapids", wide).features.split(",")[-2:]
-    ['-prefer-256-bit', '+prefer-no-scatter']
+    >>> _host("x86_64-unknown-linux-gnu", "sapphirerapids", wide).features.split(",")[-1]
+    '-prefer-256-bit'
     """
     target = Target.from_features(triple, cpu, features)
-    return replace(target, features=f"{features},{_TUNING}") if target.vector_bytes == 64 else target
+    return replace(target, features=f"{features},{_WHOLE_REGISTERS}") if target.vector_bytes == 64 else target
 
 
 def default_target() -> Target:
