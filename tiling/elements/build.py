@@ -96,6 +96,10 @@ def reads_at(
         element = tuple([placed(e) for e in v.element])
         limits = Interval(v.interval.lower, max(v.interval.lower, v.interval.upper))
         told = known_element(op.operands[operand], element, ranges, maps_of)
+        if told is None:  # a task's index may go on beyond the op's, whose maps were made for all of it
+            whole = {x.var: x.interval for x in (*edges.dims, *edges.ranges)}
+            told = known_element(op.operands[operand], v.element, whole, maps_of)
+            told = None if told is None else placed(told)
         if told is None:
             at[v.var] = variable = table.variable(op.operands[operand], element, limits)
             runtimes.append((variable, operand, element))

@@ -22,7 +22,8 @@ from indexing.deriving.edges import edges_of
 from indexing.expr import Expr, Interval, Var, as_expr, evaluate
 from tests.indexing.index_helpers import op_of
 from tests.indexing.op_examples import EXAMPLES
-from tiling.elements.build import RuntimeTable, reads_at
+from tiling.elements.build import ElementBuilder, RuntimeTable, reads_at
+from tiling.loops.element_ir import Load
 from tiling.machine import Machine
 from tiling.pipeline import finished
 from tiling.tiles.covers import cover_of
@@ -168,3 +169,27 @@ def test_covers_of_divisions_where_a_tile_begins_at_a_known_place(
         found = {int(evaluate(expression, {d: k * size + y})) for y in range(size)}
         assert found <= set(range(first, first + span + 1))
         assert not cover.separates or (min(found), max(found)) == (first, first + span)
+
+
+BY_ROWS = """func.func @main(%x: tensor<256x9xf32>, %i: tensor<256x1xi32>) -> tensor<256x7xf32> {
+  %n = stablehlo.iota dim = 0 : tensor<256x1xi32>
+  %at = stablehlo.concatenate %n, %i, dim = 1 : (tensor<256x1xi32>, tensor<256x1xi32>) -> tensor<256x2xi32>
+  %r = "stablehlo.gather"(%x, %at) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0],
+    start_index_map = [0, 1], index_vector_dim = 1>, slice_sizes = array<i64: 1, 7>}>
+    : (tensor<256x9xf32>, tensor<256x2xi32>) -> tensor<256x7xf32>
+  return %r : tensor<256x7xf32> }"""
+
+
+def test_a_last_tile_reads_what_the_maps_of_all_say() -> None:
+    """Rows 12 t + i of a last tile that goes on beyond 255: a number that the maps knew was a variable of the loops, and what it
+    was looked for in had no room for other rows."""
+    module = hlo.parse(BY_ROWS)
+    (result,) = module.entry.body.results
+    t, i, j = Var("t"), Var("i"), Var("j")
+    for tasks in (20, 21):
+        ranges = {t: Interval(0, tasks), i: Interval(0, 11), j: Interval(0, 6)}
+        builder = ElementBuilder(ranges, lambda v: v.op is None)
+        load = builder.at(result, (t * 12 + i, as_expr(j)))
+        assert len(builder.table.variables) == 1
+        assert isinstance(load, Load)
+        assert str(load.index[0]) == ("i + t * 12" if tasks == 20 else "min(i + t * 12, 255)")
