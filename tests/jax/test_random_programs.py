@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import codegen
+import hlo
 import tilewright
 
 jax = pytest.importorskip("jax")
@@ -378,3 +380,25 @@ def test_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(1000, 3000, 2))
 def test_more_random_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check(program(seed), Maker(seed).arrays(), monkeypatch)
+
+
+def check_hlo(seed: int) -> None:
+    """The same program as XLA's HLO text, before and after XLA's optimizer: with fusions, and with ops that JAX does not make."""
+    arrays = Maker(seed).arrays()
+    lowered = jax.jit(program(seed), keep_unused=True).lower(*arrays)
+    compiled = lowered.compile()
+    expected = compiled(*arrays)
+    for text in (lowered.as_text(dialect="hlo"), compiled.as_text()):
+        for found, want in zip(codegen.compile(hlo.parse(text))(*map(np.asarray, arrays)), expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(found, np.float64), np.asarray(want, np.float64))
+
+
+@pytest.mark.parametrize("seed", [*range(700002, 700026, 2), 700270, 700574, 700684])  # the last three had refuted schedules
+def test_random_programs_as_hlo(seed: int) -> None:
+    check_hlo(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(710000, 710600, 2))
+def test_more_random_programs_as_hlo(seed: int) -> None:
+    check_hlo(seed)
