@@ -5,7 +5,7 @@ maps(v) = union over uses (op, k) of v, over maps c to the op's result, over map
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,8 @@ MAPS_LIMIT = 64
 COST_LIMIT = 4000
 """How many operations and variables a composed map may have: what grows beyond is of no use to anyone."""
 
+ReadsOfOp = Callable[[Op, int], tuple[MapSet, ...]]
+
 _MEMO: Memo[Any, IndexingMap] = Memo(1 << 15)
 
 
@@ -43,14 +45,15 @@ def composed(first: IndexingMap, second: IndexingMap) -> IndexingMap:
 
 
 def maps_from(
-    root: Value, until: Collection[Value] = (), start: IndexingMap | None = None, module: Module | None = None
-) -> dict[Value, MapSet]:
+    root: Value, until: Collection[Value] = (), start: IndexingMap | None = None, module: Module | None = None,
+    reads: ReadsOfOp = output_to_input,
+) -> dict[Value, MapSet]:  # fmt: skip
     """For every value that `root` depends on, the maps from an index of `root` to the elements of that value it depends on.
 
     The walk ends at the values in `until`, at a function's arguments, and where no map describes the reads (there every
     value further up counts as unknown). `start` is a map from another index space to root's elements, by default the
     identity. `module` resolves calls. Of `if` and `case` every branch counts. Maps that are equal as relations count once.
-    The order is that of the walk, the root first.
+    `reads` gives the maps of one op. The order is that of the walk, the root first.
     """
     table: dict[Value, list[IndexingMap]] = {root: [start or IndexingMap.identity(root.shape)]}
     finished: dict[Value, MapSet] = {}
@@ -60,7 +63,7 @@ def maps_from(
             if result not in table or (result in stop and result is not root):
                 continue
             finished[result] = _distinct(table[result])
-            for value, maps in _reads(op, number, finished[result], stop, module):
+            for value, maps in _reads(op, number, finished[result], stop, module, reads):
                 found = [m for m in maps if not m.is_known_empty]
                 if found and isinstance(value.type, TensorType):
                     table.setdefault(value, []).extend(found)
@@ -71,27 +74,27 @@ def maps_from(
 
 
 def _reads(
-    op: Op, output: int, consumers: MapSet, stop: set[Value], module: Module | None
+    op: Op, output: int, consumers: MapSet, stop: set[Value], module: Module | None, reads: ReadsOfOp
 ) -> Iterator[tuple[Value, list[IndexingMap]]]:
     """(value, maps to it) for everything that a result of the op reads, through the maps to that result."""
     if op.definition.structure is Structure.ELEMENT:
-        yield from _element_reads(op, consumers, stop, module)
+        yield from _element_reads(op, consumers, stop, module, reads)
         return
     blocks = blocks_of(op, module)
     for block in blocks:
         replaced = dict(zip(block.arguments, op.operands, strict=True)) if op.definition.structure is Structure.CALL else {}
         for c in consumers:
-            for value, maps in maps_from(block.results[output], stop, c, module).items():
+            for value, maps in maps_from(block.results[output], stop, c, module, reads).items():
                 yield replaced.get(value, value), list(maps)
     if blocks and op.definition.structure is Structure.BRANCH:
         yield op.operands[0], [composed(c, _to_scalar(op.results[output])) for c in consumers]
     if not blocks:
-        for operand, producers in zip(op.operands, output_to_input(op, output), strict=True):
+        for operand, producers in zip(op.operands, reads(op, output), strict=True):
             yield operand, [composed(c, p) for c in consumers for p in producers]
 
 
 def _element_reads(
-    op: Op, consumers: MapSet, stop: set[Value], module: Module | None
+    op: Op, consumers: MapSet, stop: set[Value], module: Module | None, reads: ReadsOfOp
 ) -> Iterator[tuple[Value, list[IndexingMap]]]:
     """What an element of a tuple is, where the tuple is made in sight: here, or in the blocks of a call or branch."""
     value, path = _element(op.result, ())
@@ -111,7 +114,7 @@ def _element_reads(
         replaced = dict(zip(block.arguments, made_by.operands, strict=True)) if calls else {}
         is_hidden = is_hidden or bool(rest)
         for c in () if rest else consumers:
-            for v, maps in maps_from(inner, stop, c, module).items():
+            for v, maps in maps_from(inner, stop, c, module, reads).items():
                 yield replaced.get(v, v), list(maps)
     if is_hidden:  # a loop's tuple, a custom call's, or one that a call further inside makes
         reason = f"an element of the tuple that {made_by.name} makes, which is not made in sight"

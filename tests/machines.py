@@ -5,6 +5,8 @@ Results are computed on whatever is there: a plan for wide vectors runs on narro
 
 from __future__ import annotations
 
+import random
+
 from codegen.target import Target, host_target
 from tiling.machine import Machine
 
@@ -23,3 +25,20 @@ def x86_targets() -> list[str]:
 def narrower_targets() -> list[str]:
     """Those that differ from the host's: narrower vectors, and the instructions that every x86-64 has."""
     return [n for n in x86_targets() if n == "baseline" or Target.named(n).vector_bytes < host_target().vector_bytes]
+
+
+def any_machine(seed: int) -> Machine:
+    """A machine drawn by lot: other caches, registers and cores lead to other tiles, fusions and loops."""
+    choose = random.Random(seed)
+    return Machine(
+        cores=choose.choice([1, 2, 4, 8, 64]),
+        vector_bytes=choose.choice([16, 32, 64]),
+        vector_registers=choose.choice([16, 32]),
+        l1_bytes=choose.choice([16, 32, 48, 64]) << 10,
+        l2_bytes=choose.choice([128, 256, 512, 1024, 2048]) << 10,
+        l3_bytes=choose.choice([1, 4, 8, 32, 64]) << 20,
+        rows_at_a_time=choose.choice([1, 4]),
+        byte_products=choose.choice([1, 4]),
+        pair_products=choose.choice([1, 2]),
+        launch_seconds=choose.choice([5e-7, 5e-6, 5e-5]),
+    )

@@ -16,7 +16,7 @@ from indexing.map import Constraint, IndexingMap, RuntimeVariable, Variable, bui
 from indexing.map_simplifier import tidy_map
 from indexing.mapset import MapSet
 
-__all__ = ["Reads", "output_to_input", "reads_of"]
+__all__ = ["Reads", "decisive_reads", "output_to_input", "reads_of"]
 
 
 class Reads:
@@ -61,17 +61,19 @@ class Reads:
             self.runtime_operands.append(operand)
         return replaced
 
-    def by_operand(self) -> list[list[IndexingMap]]:
+    def by_operand(self, decisive: bool = False) -> list[list[IndexingMap]]:
         """The raw maps of each operand: one for each read.
 
-        An operand that gives runtime values and is not read otherwise is read where those values are.
+        An operand that gives runtime values and is not read otherwise is read where those values are; if only `decisive` ones
+        are asked for, where the values that the program does not tell are, which have more than one place to lead to.
         """
         found: list[list[IndexingMap]] = [[] for _ in self.operands]
         for operand, index, where in self.reads:
             found[operand].append(self._map(index, where))
         asked: dict[int, list[tuple[Expr, ...]]] = {}
-        told = zip(self.runtime_operands, [v.element for v in self.runtimes], strict=True)
-        for operand, element in (*self.known, *told):
+        at_run_time = zip(self.runtime_operands, self.runtimes, strict=True)
+        told = [(operand, v.element) for operand, v in at_run_time if not decisive or v.interval.size > 1]
+        for operand, element in told if decisive else (*self.known, *told):
             if not found[operand]:
                 asked.setdefault(operand, []).append(element)
         for operand, elements in asked.items():
@@ -137,3 +139,21 @@ def output_to_input(op: Op, output: int = 0) -> tuple[MapSet, ...]:
         unknown = IndexingMap((), (), unknown=found)
         return tuple([MapSet([unknown]) for _ in op.operands])
     return tuple([MapSet([tidy_map(m.remove_unused()) for m in maps]) for maps in found])
+
+
+def decisive_reads(op: Op, output: int = 0) -> tuple[MapSet, ...]:
+    """`output_to_input` without the runtime values that decide nothing: where a slice begins that is as long as its operand."""
+    edges = _edges_with_runtimes(op, output)
+    if edges is None:
+        return output_to_input(op, output)
+    found = Reads(op, output).by_operand(decisive=True)
+    return tuple([MapSet([tidy_map(m.remove_unused()) for m in maps]) for maps in found])
+
+
+def _edges_with_runtimes(op: Op, output: int) -> OpEdges | None:
+    """The edges of an op whose reads follow from values known at run time."""
+    access = MAY_READ.get(op.name, op.definition.access)
+    if isinstance(access, Declined) or isinstance(_plain_edges(op, output), Declined):
+        return None
+    edges = edges_of(op, output)
+    return edges if isinstance(edges, OpEdges) and edges.runtimes else None

@@ -242,8 +242,8 @@ class Lowering(Placing):
         if not readers:
             return None
         last = readers[-1]
-        if last.reduction or len(last.stage.values) != 1:
-            return None
+        if last.reduction or isinstance(last.stage.op.definition.semantics, Fold) or len(last.stage.values) != 1:
+            return None  # a fold begins with its initial value, also where it has one element
         w = last.stage.values[0]
         target = self.buffers.get(w)
         before = self.names.carried.get(w) if isinstance(plan.stage.op.definition.semantics, SumOfProducts) else None

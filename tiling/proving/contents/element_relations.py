@@ -12,7 +12,7 @@ from hlo.module import Op, Value
 from hlo.registry import Elementwise, Fold, Literal, Move, SumOfProducts
 from hlo.types import ElementType, TensorType
 from indexing.deriving.blocks import topological
-from indexing.deriving.derive import Reads, reads_of
+from indexing.deriving.derive import Reads, decisive_reads, output_to_input, reads_of
 from indexing.deriving.edges import edges_of
 from indexing.deriving.may_read import MAY_READ
 from indexing.exact.isl import context, full_relation, to_isl
@@ -33,20 +33,21 @@ IN, OUT = islpy.dim_type.in_, islpy.dim_type.out
 def maps_that_count(v: Value, until: Collection[Value], what_counts: bool) -> Mapping[Value, Iterable[IndexingMap]]:
     """From `v` to the values of `until`: also to what is multiplied with the zeros around a padded operand.
 
-    Zero times an infinity is no number, so that counts, too; of numbers that are all finite it does not.
+    Zero times an infinity is no number, so that counts, too; of numbers that are all finite it does not. Nor does a number known
+    at run time that leads to one place, whatever it is.
     """
-    op = v.op
+    op, reads = v.op, decisive_reads if what_counts else output_to_input
     maps = reads_of(op, v.index) if op is not None and isinstance(op.definition.semantics, SumOfProducts) else ()
     if op is None or isinstance(maps, Declined) or not maps or not maps[0] or not maps[0][0].constraints:
-        return maps_from(v, until)
+        return maps_from(v, until, reads=reads)
     first = maps[0][0].constraints
     found: dict[Value, list[IndexingMap]] = {}
-    for k, (operand, reads) in enumerate(zip(op.operands, maps, strict=True)):
-        for m in reads:
+    for k, (operand, mine) in enumerate(zip(op.operands, maps, strict=True)):
+        for m in mine:
             is_beside = k > 0 and m.constraints == first and _is_inside(m, operand)
             is_free = is_beside and not (what_counts and _is_finite(operand))
             made = replace(m, constraints=()) if is_free else m
-            behind = {operand: (made,)} if operand in until else maps_from(operand, until, made)
+            behind = {operand: (made,)} if operand in until else maps_from(operand, until, made, reads=reads)
             for w, ways in behind.items():
                 found.setdefault(w, []).extend(ways)
     return found
@@ -226,9 +227,12 @@ def _is_optional(op: Op, operand: int) -> bool:
 
 
 def _gives_way(op: Op, operand: int) -> bool:
-    """Whether a move reads an operand only where another one's conditions do not hold: its maps name every place."""
+    """Whether a move reads an operand only where another one's maps do not lead: their conditions, or dims, name every place."""
     found = reads_of(op)
     if isinstance(found, Declined):
         return False
-    bounded = [any(m.constraints for m in maps) for maps in found]
+    shape = op.results[0].shape
+    full = [Interval(0, n - 1) for n in shape]
+    bounded = [any(m.constraints or any(not d.interval.covers(n) for d, n in zip(m.dims, full, strict=True)) for m in maps)
+               for maps in found]  # fmt: skip
     return not bounded[operand] and any(bounded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -123,6 +124,15 @@ class Folds(PartsOfLowered):
         wanted = nodes[:count] if is_fold else nodes
         if len(wanted) != len(f.nodes):
             raise Different(f"{len(f.nodes)} nodes are folded or multiplied, the op takes {len(wanted)}")
+        solved = self._solved(f, place, wanted, made, free, ranges)
+        element = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
+        return Taken(tuple(wanted), solved, (*made, *free), ranges, element, tuple(made))
+
+    def _solved(
+        self, f: FoldStep, place: Place, wanted: Sequence[Node], made: Sequence[Var], free: Sequence[Var],
+        ranges: Mapping[Var, Interval],
+    ) -> dict[Var, Expr]:  # fmt: skip
+        """The variables of what an op folds, at an iteration: what makes its expressions those that are folded."""
         solved = solve_for(wanted, f.nodes, (*made, *free), ranges)
         # What no load tells: the loops stand in the order of the op's range.
         loops = [x for x in place.reduction if not any(x.variable in e.variables for e in solved.values())]
@@ -131,19 +141,29 @@ class Folds(PartsOfLowered):
             if loop is not None:
                 loops.remove(loop)
                 solved[q] = loop.variable
+        # Loads do not always tell one index from the next, as between holes: perhaps the loops are the op's range as it is.
+        in_order = dict[Var, Expr](solved)
         if len(place.reduced) == len(made):
-            # Between holes loads do not tell one index from the next: perhaps the loops are the op's range as it is.
-            in_order: dict[Var, Expr] = {**solved, **dict(zip(made, place.reduced, strict=True))}
             spans = place.domain.ranges
-            inside = all(ranges[q].covers(spans[x]) for q, x in zip(made, place.reduced, strict=True))
-            if inside and in_order != solved and self._are_same(f.nodes, wanted, ranges, in_order):
-                solved = in_order
-        if not self._are_same(f.nodes, wanted, ranges, solved):
-            for other in solutions(wanted, f.nodes, (*made, *free), ranges):
-                if self._are_same(f.nodes, wanted, ranges, {**solved, **other}):
-                    solved = {**solved, **other}
-        element = f.index if len(f.index) == f.values[0].rank else tuple(solved.get(v, v) for v in free)
-        return Taken(tuple(wanted), solved, (*made, *free), ranges, element, tuple(made))
+            if all(ranges[q].covers(spans[x]) for q, x in zip(made, place.reduced, strict=True)):
+                in_order.update(zip(made, place.reduced, strict=True))
+        if in_order != solved and self._are_same(f.nodes, wanted, ranges, in_order):
+            return in_order
+        if self._are_same(f.nodes, wanted, ranges, solved):
+            return solved
+        for other in solutions(wanted, f.nodes, (*made, *free), ranges):
+            if self._are_same(f.nodes, wanted, ranges, {**solved, **other}):
+                return {**solved, **other}
+        if in_order != solved and self._agree(f, wanted, place, in_order):
+            return in_order
+        return solved
+
+    def _agree(self, f: FoldStep, wanted: Sequence[Node], place: Place, solved: Mapping[Var, Expr]) -> bool:
+        """Whether nothing is found in which what is folded differs from what the op folds there."""
+        try:
+            return self._compare(f.nodes, wanted, place, solved, is_product=f.values[0] in self.products) is None
+        except Undecided:
+            return False
 
     def once(self, v: Value) -> str | None:
         return self.ask.ask(lambda: self._told(lambda: self._once(v)))
@@ -176,12 +196,11 @@ class Folds(PartsOfLowered):
                 mine = relation_of(start[0], (*key, *taken.at)).range()
                 begun = mine if begun is None or begun.dim(SET) != mine.dim(SET) else begun.union(mine)
             m = relation_of(place.domain, (*key, *taken.at, *q))
-            in_order = {x: loop.variable for x, loop in zip(taken.made, place.reduction, strict=False)}
-            if not m.is_injective() and len(place.reduction) == len(taken.made):
-                # Loads that stand for each other by chance: perhaps the loops are the op's range as it is.
-                solved = {**taken.solved, **in_order}
-                fits = all(loop.extent == taken.ranges[x].size for x, loop in zip(taken.made, place.reduction, strict=True))
-                if fits and self._compare(f.nodes, taken.wanted, place, solved, is_product=f.values[0] in self.products) is None:
+            if not m.is_injective() and len(place.reduced) == len(taken.made):
+                # Loads that stand for each other by chance: perhaps the loops are the op's range as it is, or a part of it.
+                in_order = dict(zip(taken.made, place.reduced, strict=True))
+                fits = all(taken.ranges[x].covers(place.domain.ranges[y]) for x, y in in_order.items())
+                if fits and self._agree(f, taken.wanted, place, {**taken.solved, **in_order}):
                     m = relation_of(place.domain, (*key, *taken.at, *in_order.values()))
             if not m.is_injective():
                 return "an element is folded by two iterations"

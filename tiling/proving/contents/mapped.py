@@ -179,7 +179,7 @@ class _Check:
                         rest = rest.subtract(reads[w]) if w in reads else rest
                         if rest.is_empty():
                             continue
-                        if w.op is None or w in self.given or (self.statement.depth and w in reads):
+                        if w.op is None or w in self.given:
                             return f"%{w.name or '?'} is needed but not read: {pair(rest, w)}"
                         following.append((w, rest))
             todo = following

@@ -19,7 +19,7 @@ from tiling.elements.build import ElementBuilder
 from tiling.loops.element_ir import Apply, Choose, IndexNode, Load, Scalar, Test
 from tiling.loops.ir import Buffer, MatrixStep, Ordering, Phase, Scatter, Schedule, Scope, Selection, Step, Transform
 from tiling.loops.names import Names
-from tiling.proving.contents.same_expression import same_expression
+from tiling.proving.contents.same_expression import is_made_elsewhere, same_expression
 from tiling.routines.table import routine_of
 
 __all__ = ["ROUTINE_STEPS", "routine_faults", "routine_ops"]
@@ -66,12 +66,15 @@ def _called(schedule: Schedule) -> list[tuple[Phase, Any]]:
 
 
 def _derived(op: Op, schedule: Schedule) -> Schedule:
-    """What the table makes of an op when the same values are in memory."""
+    """What the table makes of an op when the same values are in memory.
+
+    What is not computed where it is read is in memory, too, though a schedule need not load it: as an index with one value.
+    """
     routine = routine_of(op)
     assert routine is not None
     kept = {b.value for b in schedule.buffers if b.value is not None}
     values = [*op.operands, *op.results]
-    return routine.lower(op, lambda ranges: ElementBuilder(ranges, lambda v: v in kept or v.op is None), Names(values))
+    return routine.lower(op, lambda ranges: ElementBuilder(ranges, lambda v: v in kept or is_made_elsewhere(v)), Names(values))
 
 
 def _difference(found: Any, wanted: Any, path: str, ranges: Mapping[Var, Interval]) -> str | None:

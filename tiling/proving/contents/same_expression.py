@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo.access import Condition
 from hlo.module import Block, Op, Value
-from hlo.registry import Fold
+from hlo.registry import Fold, Literal
 from hlo.types import element_type
 from indexing.expr import Const, Expr, Interval, Var, as_expr, interval, simplify, substitute
 from tiling.elements.folds import combined_function
@@ -225,16 +225,18 @@ def is_fold(v: Value) -> bool:
 
 
 def is_made_elsewhere(v: Value) -> bool:
-    """Whether a value is not computed where it is read."""
-    return v.op is None or is_inlinable(v.op) is not None
+    """Whether a value is not computed where it is read: constants are, whose elements are all one number."""
+    if v.op is None or is_inlinable(v.op) is not None:
+        return True
+    return isinstance(v.op.definition.semantics, Literal) and not v.op.attr("value").is_splat
 
 
 def _alike(a: Op, b: Op) -> bool:
-    """The same op, or one that was made anew on the same types."""
+    """Whether two ops are one function of elements: they may be of tensors of other shapes."""
     if a is b:
         return True
-    types = [v.type for v in (*a.operands, *a.results)] == [v.type for v in (*b.operands, *b.results)]
-    return a.definition is b.definition and types and a.attributes == b.attributes
+    elements = [[v.tensor.element for v in (*op.operands, *op.results)] for op in (a, b)]
+    return a.definition is b.definition and elements[0] == elements[1] and a.attributes == b.attributes
 
 
 def same_body(a: Block, b: Block) -> bool:
