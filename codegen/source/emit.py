@@ -17,7 +17,7 @@ from codegen.source.nest import NestEmitter
 from codegen.source.ordering import emit_ordering
 from codegen.source.phase import PhaseWriter
 from codegen.source.scalars import constant_source, place_source
-from codegen.source.scatter import scatter_body
+from codegen.source.scatter import bounded_by_tests, scatter_body
 from codegen.source.selecting import selection_body
 from codegen.source.writer import NotCompilable
 from hlo.errors import Declined
@@ -211,6 +211,6 @@ _STEPS: dict[type, Callable[[PhaseEmitter, Any], None]] = {
     Transform: emit_transform,
     MatrixStep: emit_matrices,
     Ordering: emit_ordering,
-    Scatter: lambda phase, s: phase._places(s, scatter_body, s.targets),
+    Scatter: lambda phase, s: phase._places(bounded_by_tests(s), scatter_body, s.targets),
     Selection: lambda phase, s: phase._places(s, selection_body, (s.target, s.operand)),
 }

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from codegen.source.fold import body_lines
 from codegen.source.scalars import place_source
 from codegen.source.values import ValueWriter
 from hlo.errors import Declined
 from hlo.module import Value
-from indexing.expr import Expr
+from indexing.expr import Expr, maximum, minimum
 from tiling.loops.element_ir import element_name
 from tiling.loops.ir import Scatter, Start
 
-__all__ = ["scatter_body"]
+__all__ = ["bounded_by_tests", "scatter_body"]
+
+
+def bounded_by_tests(s: Scatter) -> Scatter:
+    """The scatter whose windows' loops run over what lands inside, where it asked that of each element.
+
+        for u in [0, n]: if a <= p + u <= b: …   ->   for u in [max(0, a - p), min(n, b - p)]: …
+    """
+    loops, tests = list(s.loops), list[Start]()
+    for t in s.tests:
+        assert isinstance(t.node, Expr)
+        found = [k for k, x in enumerate(loops) if k >= s.outer and x.variable in t.node.variables]
+        rest = t.node - loops[found[0]].variable if len(found) == 1 else t.node
+        if len(found) != 1 or loops[found[0]].variable in rest.variables:
+            tests.append(t)
+            continue
+        x = loops[found[0]]
+        loops[found[0]] = replace(x, lower=maximum(x.lower, t.lower - rest), upper=minimum(x.upper, t.upper - rest))
+    return replace(s, loops=tuple(loops), tests=tuple(tests))
 
 
 def scatter_body(emitter: ValueWriter, s: Scatter) -> list[str]:

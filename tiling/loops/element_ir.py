@@ -236,16 +236,19 @@ def rebuild(
     index: Callable[[Sequence[Expr]], tuple[Expr, ...]],
     memo: dict[Node, Node],
     settle: Callable[[Node], Node] = lambda n: n,
+    runtimes: Callable[[Sequence[Runtime]], tuple[Runtime, ...]] = tuple,
 ) -> Node:
     """A copy of a node with every load passed through `leaf`, every other index expression through `index`, and then every
     copied node through `settle`. What does not change is not copied.
 
-    Below runtime variables nothing is copied: these stand for the original's values. So only what does not move them may be
-    renamed (`moves_runtimes` tells).
+    Without `runtimes` nothing is copied below runtime variables: these stand for the original's values. So only what does not
+    move them may be renamed (`moves_runtimes` tells). `runtimes` gives a node's own, before its expressions are asked for.
     `memo`, a node's copy, lets several roots share their copies.
     """
     for n in operands_first(root, memo):
         new: Node = n
+        own = runtimes_of(n)
+        known = runtimes(own) if own else own
         if isinstance(n, Load):
             new = leaf(n)
         elif isinstance(n, IndexNode):
@@ -264,6 +267,8 @@ def rebuild(
             conditions = _conditions(n, index)
             if conditions != n.conditions:
                 new = Test(conditions)
+        if known != own and isinstance(new, (Load, IndexNode, Choose)) and new.runtimes == own:
+            new = replace(new, runtimes=known)
         memo[n] = settle(new)
     return memo[root]
 

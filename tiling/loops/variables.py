@@ -5,7 +5,21 @@ from __future__ import annotations
 from indexing.expr import Const, Expr, Interval, Var
 from tiling.loops.nest import Loop, LoopKind
 
-__all__ = ["counted", "new_variable"]
+__all__ = ["counted", "fresh_variable", "new_variable"]
+
+
+def fresh_variable(name: str, span: Interval, ranges: dict[Var, Interval]) -> Var:
+    """A variable that `ranges` did not have, of that name and a number, which runs over `span`.
+
+    >>> ranges: dict[Var, Interval] = {}
+    >>> [str(fresh_variable("p", Interval(0, 7), ranges)) for _ in range(2)]
+    ['p_2', 'p_3']
+    """
+    count = 2
+    while (v := Var(f"{name}_{count}")) in ranges:
+        count += 1
+    ranges[v] = span
+    return v
 
 
 def new_variable(name: str, span: Interval, ranges: dict[Var, Interval]) -> Var:

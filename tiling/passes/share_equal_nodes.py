@@ -11,20 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
+from hlo.access import Condition
 from hlo.attributes import freeze_attributes
 from hlo.module import Op
+from indexing.expr import substitute
 from tiling.loops.element_ir import (
     Apply,
     Choose,
     IndexNode,
     Load,
     Node,
+    Runtime,
     Scalar,
     Test,
     all_nodes,
     children,
-    has_runtimes,
     operands_first,
+    runtimes_of,
 )
 from tiling.loops.ir import Buffer, FoldStep, LoopKind, Nest, Store
 
@@ -35,14 +38,14 @@ def share_equal_nodes(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     """The nest with one node for all that are equal; the nest itself where no two are.
 
     Loads of what the nest writes stay apart: what they read may change from one store to the next. So do nests whose nodes are
-    written in an order of their own (scans, second looks at a row) or stand for places known at run time.
+    written in an order of their own (scans, second looks at a row).
     """
     if any(x.kind is LoopKind.SCAN for x in nest.loops) or any(f.looks_twice for f in nest.folds):
         return nest
     stores = [s for part in nest.parts for s in part.stores]
     folds = [f for part in nest.parts for f in part.folds]
     roots = [*(s.node for s in stores), *(n for f in folds for n in (*f.nodes, *f.inits))]
-    if not any(isinstance(n, Apply) for n in roots) or has_runtimes(roots):
+    if not any(isinstance(n, Apply) for n in roots):
         return nest
     written = {s.buffer for s in stores} | {b for f in folds for b in f.buffers}
     sharing = _Sharing(lambda load: buffer_of(load) in written)
@@ -63,6 +66,7 @@ class _Sharing:
         self.known: dict[Hashable, Node] = {}
         self.made: dict[Node, Node] = {}
         self.functions: dict[Op, Hashable] = {}
+        self.runtimes: dict[Hashable, Runtime] = {}
 
     def node(self, root: Node) -> Node:
         for n in operands_first(root, self.made):
@@ -79,12 +83,24 @@ class _Sharing:
 
     def _over_shared(self, n: Node) -> Node:
         """The node with what became of its operands in their place."""
-        if all(self.made[c] is c for c in children(n)):
+        runtimes = tuple([self._runtime(r) for r in runtimes_of(n)])
+        if all(self.made[c] is c for c in children(n)) and runtimes == runtimes_of(n):
             return n
         if isinstance(n, Apply):
             return Apply(n.op, n.function, tuple(self.made[a] for a in n.arguments))
+        at = {r.variable: x.variable for r, x in zip(runtimes_of(n), runtimes, strict=True) if r.variable is not x.variable}
+        if isinstance(n, Load):
+            return Load(n.value, tuple([substitute(e, at) for e in n.index]), n.buffer, runtimes)
+        if isinstance(n, IndexNode):
+            return IndexNode(substitute(n.expression, at), n.element, runtimes)
         assert isinstance(n, Choose)
-        return Choose(n.conditions, self.made[n.then], self.made[n.otherwise])
+        conditions = tuple([Condition(substitute(c.expression, at), c.lower, c.upper) for c in n.conditions])
+        return Choose(conditions, self.made[n.then], self.made[n.otherwise], runtimes)
+
+    def _runtime(self, r: Runtime) -> Runtime:
+        """The first runtime variable that stands for the same number."""
+        node = self.made[r.node]
+        return self.runtimes.setdefault((node, r.lower, r.upper), r if node is r.node else replace(r, node=node))
 
     def _key(self, n: Node) -> Hashable | None:
         """Equal for nodes of equal value; None for one that is like no other."""
@@ -93,9 +109,9 @@ class _Sharing:
         if isinstance(n, Load):
             return None if self.changes(n) else n.place
         if isinstance(n, Choose):
-            return n.conditions, n.then, n.otherwise
+            return n.conditions, n.then, n.otherwise, n.runtimes
         if isinstance(n, IndexNode):
-            return n.expression, n.element
+            return n.expression, n.element, n.runtimes
         if isinstance(n, Scalar):
             return n.value.tobytes(), n.element
         assert isinstance(n, Test)

@@ -83,7 +83,7 @@ def _cut(nest: Nest, cuts: Sequence[Sequence[Condition]], ranges: dict[Var, Inte
     return replace(nest, segments=tuple(x for p in parts for x in _segments(nest, p, ranges)))
 
 
-def _segments(nest: Nest, part: Part, ranges: Mapping[Var, Interval]) -> list[Segment]:
+def _segments(nest: Nest, part: Part, ranges: dict[Var, Interval]) -> list[Segment]:
     """What a nest does on a part of its innermost loop. Where its flag leaves that out it runs while the flag is 0; while it is 1
     zeros are stored, where they are wanted."""
     on, skip, (loop,) = Rewriting(part, ranges), nest.skip, part.loops

@@ -80,7 +80,7 @@ def _is_finite_beside(f: FoldStep, chosen: Choose) -> bool:
     return all(isinstance(n, Scalar) and bool(np.isfinite(n.value)) for n in others)
 
 
-def _bounded(nest: Nest, chosen: Sequence[Choose], ranges: Mapping[Var, Interval]) -> Nest:
+def _bounded(nest: Nest, chosen: Sequence[Choose], ranges: dict[Var, Interval]) -> Nest:
     (f,) = nest.folds
     reductions = nest.reductions
     asked = {c: [x for x in reductions if x.variable in c.expression.variables] for n in chosen for c in n.conditions}

@@ -55,6 +55,7 @@ def element_of(v: Value) -> ElementType:
 
 
 ROWS_PER_TASK_BYTES = 1 << 20
+UPDATED_PER_TASK_ELEMS = 1 << 15
 MOST_TASKS = 32
 NEAR_BYTES = 1 << 14  # that the nearest cache keeps, in whatever order they are walked through
 ELEMS_OF_A_LOOK = 12  # elements that are updated in the time that it takes to see that an update belongs to another task
@@ -114,6 +115,8 @@ def lower_scatter(op: Op, builder: Builder, names: Names, fills: bool = True) ->
     in_window = walked is not None and walked not in landing.spread
     if in_window:  # rows that stay near, with their updates, while all of these are made
         wanted = -(-(result.tensor.size_bytes + news.tensor.size_bytes) // NEAR_BYTES)
+    elif walked is not None and fills:
+        wanted = max(wanted, min(MOST_TASKS, news.tensor.size_elems // UPDATED_PER_TASK_ELEMS))
     looked_up = bool(shape) and landing.axes[0].walks is None and walked is None
     most = max(1, prod(news.shape[k] for k in windows) // ELEMS_OF_A_LOOK)
     owned = _owned_rows(shape, "t0", wanted if walked is not None else min(wanted, most) if looked_up else 1, ranges)
@@ -226,8 +229,6 @@ def _walked_rows(landing: Landing, shape: tuple[int, ...], updates: tuple[int, .
 
 
 # ------------------------------------------------------------ updates in place
-
-UPDATED_PER_TASK_ELEMS = 1 << 15
 
 
 def lower_update(op: Op, builder: Builder, names: Names) -> Schedule:

@@ -38,8 +38,9 @@ from indexing.expr import (
 )  # fmt: skip
 from tiling.loops.domains.conditions import range_of, settled, translated, within
 from tiling.loops.domains.inside import is_at_most
-from tiling.loops.element_ir import Load, Node, Reread, rebuild
+from tiling.loops.element_ir import Load, Node, Reread, Runtime, rebuild
 from tiling.loops.ir import Loop, Nest
+from tiling.loops.variables import fresh_variable
 
 __all__ = ["Part", "Rewriting", "pinned", "points_of", "residue_class", "split_domain", "split_whole_groups", "where_all_hold"]
 
@@ -244,10 +245,15 @@ def _least(of: Sequence[Expr], ranges: Mapping[Var, Interval], sign: int = 1) ->
 
 
 class Rewriting:
-    """What stores, folds and nodes are on a part of their domain. Nodes that several of them share stay shared."""
+    """What stores, folds and nodes are on a part of their domain. Nodes that several of them share stay shared.
 
-    def __init__(self, part: Part, ranges: Mapping[Var, Interval]) -> None:
+    Where the part's variables are others than the loops', what is known at run time has variables of its own in `ranges`.
+    """
+
+    def __init__(self, part: Part, ranges: dict[Var, Interval]) -> None:
         self.part, self.ranges = part, ranges
+        self.at: dict[Var, Expr] = dict(part.at)
+        self.copies: dict[Runtime, Runtime] = {}
         self.truth = {translated(c, part.at, ranges): t for c, t in part.truth.items()} if part.at else part.truth
         self.inside = {**ranges, **{x.variable: b for x in part.loops if not (b := _reach(x, ranges)).is_empty}}
         self.memo: dict[Node, Node] = {}
@@ -256,10 +262,22 @@ class Rewriting:
     def index(self, index: Sequence[Expr]) -> tuple[Expr, ...]:
         if not self.part.at:
             return tuple(index)
-        return tuple(simplify(substitute(e, self.part.at), self.ranges) for e in index)
+        return tuple(simplify(substitute(e, self.at), self.ranges) for e in index)
 
     def node(self, node: Node) -> Node:
-        return rebuild(node, self._load, self.index, self.memo, self._settled)
+        return rebuild(node, self._load, self.index, self.memo, self._settled, self._known if self.part.at else tuple)
+
+    def _known(self, runtimes: Sequence[Runtime]) -> tuple[Runtime, ...]:
+        """Variables that stand for what is known at run time on the part."""
+        for r in runtimes:
+            if r not in self.copies:
+                node = self.memo[r.node]
+                self.copies[r] = r if node is r.node else replace(r, variable=self._another(r), node=node)
+            self.at[r.variable] = self.copies[r].variable
+        return tuple([self.copies[r] for r in runtimes])
+
+    def _another(self, r: Runtime) -> Var:
+        return fresh_variable(r.variable.name, Interval(r.lower, r.upper), self.ranges)
 
     def nest(self, nest: Nest) -> Nest:
         """The nest over the part."""

@@ -16,7 +16,7 @@ from indexing.expr import Const, Expr, Interval, Var
 from tiling.elements.code_size import code_size
 from tiling.loops.affine import divisions, expressions_below, step_along
 from tiling.loops.domains.split_domain import Part, Rewriting, points_of, residue_class, split_whole_groups
-from tiling.loops.element_ir import Load, Node, all_nodes, has_runtimes, node_variables
+from tiling.loops.element_ir import Load, Node, all_nodes, node_variables
 from tiling.loops.ir import Buffer, LoopKind, Nest
 from tiling.loops.variables import new_variable
 
@@ -30,7 +30,7 @@ def take_turns(nest: Nest, buffer_of: Callable[[Load], Buffer], ranges: dict[Var
     """Nests that do the same as one: itself, or one of whole turns and, where there is one, the rest."""
     if nest.folds or nest.order_is_fixed or nest.skip is not None or not nest.stores or not nest.loops:
         return [nest]
-    if any(x.kind is not LoopKind.PARALLEL for x in nest.loops) or has_runtimes([s.node for s in nest.stores]):
+    if any(x.kind is not LoopKind.PARALLEL for x in nest.loops):
         return [nest]
     return _by_residue(_written_out(nest, buffer_of, ranges), buffer_of, ranges)
 

@@ -20,7 +20,7 @@ from tiling.elements.code_size import code_size
 from tiling.elements.scalar_functions import scalar_function
 from tiling.loops.domains.conditions import range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, points_of
-from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, moves_runtimes, node_variables
+from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
 from tiling.passes.share_equal_nodes import share_equal_nodes
 
@@ -52,8 +52,7 @@ def _without_a_loop(nest: Nest, size: int, buffer_of: Callable[[Load], Buffer], 
     """The nest without the first loop that pays; `size` are the nodes of the body that had all loops."""
     if nest.folds or nest.order_is_fixed or nest.skip is not None or not nest.stores or len(nest.loops) < 2:
         return nest
-    moving = [x.variable for x in nest.loops]
-    if any(x.kind is not LoopKind.PARALLEL for x in nest.loops) or moves_runtimes([s.node for s in nest.stores], moving):
+    if any(x.kind is not LoopKind.PARALLEL for x in nest.loops):
         return nest
     asked = [c for n in all_nodes(nest.each) if isinstance(n, Choose | Test) for c in n.conditions]
     conditions = list(dict.fromkeys(asked))

@@ -33,7 +33,7 @@ MOST_OF_WINDOW = 25  # products, in each piece of a row, and of a window in seve
 LEAST_ROW = 8
 
 
-def write_out_sums(nest: Nest, ranges: Mapping[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> Nest:
+def write_out_sums(nest: Nest, ranges: dict[Var, Interval], buffer_of: Callable[[Load], Buffer]) -> Nest:
     """The nest with its sums of few products written out: folds of several products each; the nest itself otherwise."""
     loops = nest.reductions
     if not loops or nest.skip is not None or nest.stores or nest.order_is_fixed:
