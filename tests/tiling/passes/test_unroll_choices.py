@@ -11,7 +11,7 @@ import interp
 import tiling
 from tests.goldens.prints import MACHINES
 from tests.tiling.passes.pass_programs import EXAMPLES
-from tiling.loops.element_ir import Choose, all_nodes
+from tiling.loops.element_ir import Choose, all_nodes, runtimes_of
 from tiling.loops.ir import Nest
 from tiling.passing import without
 
@@ -163,3 +163,30 @@ def test_a_short_row_of_which_not_all_do_the_same_is_written_out(work: str, colu
     assert len(nest.stores) == stores
     x = np.random.default_rng(0).standard_normal((200, columns)).astype(np.float32)
     np.testing.assert_allclose(codegen.compile(plan)(x)[0], interp.evaluate(module, x)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_components_of_what_is_looked_up_are_one_body(machine: str) -> None:
+    """Each copy of a place known at run time had the one variable: such loops asked each element which component it is."""
+    t, one = "tensor<2000xf32>", "tensor<2000x1xf32>"
+    module = hlo.parse(f"""func.func @main(%t: tensor<50xf32>, %i: tensor<2000x1xi32>, %y: {t}) -> tensor<2000x3xf32> {{
+      %x = "stablehlo.gather"(%t, %i) <{{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0],
+        index_vector_dim = 1>, slice_sizes = array<i64: 1>}}> : (tensor<50xf32>, tensor<2000x1xi32>) -> {t}
+      %a = stablehlo.add %x, %y : {t}
+      %b = stablehlo.subtract %x, %y : {t}
+      %c = stablehlo.multiply %x, %y : {t}
+      %a1 = stablehlo.reshape %a : ({t}) -> {one}
+      %b1 = stablehlo.reshape %b : ({t}) -> {one}
+      %c1 = stablehlo.reshape %c : ({t}) -> {one}
+      %r = stablehlo.concatenate %a1, %b1, %c1, dim = 1 : ({one}, {one}, {one}) -> tensor<2000x3xf32>
+      return %r : tensor<2000x3xf32>
+    }}""")
+    plan = tiling.plan(module, machine=MACHINES[machine])
+    (nest,) = nests(plan)
+    assert len(nest.stores) == 3 and len({r for n in all_nodes(nest.each) for r in runtimes_of(n)}) == 1
+    assert tiling.prove(plan).holds
+    rng = np.random.default_rng(3)
+    places = rng.integers(-9, 60, (2000, 1), np.int32)
+    arrays = [rng.standard_normal(50, np.float32), places, rng.standard_normal(2000, np.float32)]
+    (found,), (expected,) = codegen.compile(plan)(*arrays), interp.evaluate(module, *arrays)
+    np.testing.assert_array_equal(found, expected)

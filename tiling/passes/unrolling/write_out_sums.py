@@ -11,7 +11,7 @@ cut at both edges, took ten times as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import prod
 
