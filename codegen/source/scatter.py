@@ -21,6 +21,8 @@ def bounded_by_tests(s: Scatter) -> Scatter:
 
         for u in [0, n]: if a <= p + u <= b: …   ->   for u in [max(0, a - p), min(n, b - p)]: …
     """
+    if s.ahead:  # rows are asked for where loops begin, before their places are known
+        return s
     loops, tests = list(s.loops), list[Start]()
     for t in s.tests:
         assert isinstance(t.node, Expr)

@@ -145,3 +145,31 @@ def test_rows_of_points_and_colours() -> None:
     agrees(lambda x: x + jnp.roll(x, 1, 0) + jnp.roll(jnp.abs(jnp.roll(x, 2, 0)), 1, 0), x)
     agrees(lambda x: jnp.cumsum(x + 1j * jnp.flip(x), 1), x)
     agrees(lambda x: jnp.clip(x.astype(jnp.float16), -2, 3), x)
+
+
+@pytest.mark.parametrize("size", [20, 256])
+def test_places_of_two_parts_have_names_of_their_own(size: int) -> None:
+    """Where a row is cut, a part has a place's name for another number: equal ones that became one took the wrong name."""
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((50, 50)).astype(np.float32)
+    x, y, z = (rng.integers(0, 50, 64).astype(np.int32) for _ in range(3))
+
+    def along(v: Any) -> Any:
+        return jnp.broadcast_to(v[:, None], (64, size))
+
+    def looked_up(t: Any, x: Any, y: Any, z: Any) -> Any:
+        return -t[jnp.concatenate([along(x), along(y)], 1), jnp.concatenate([along(y), along(z)], 1)] * 2.0
+
+    agrees(looked_up, table, x, y, z)
+
+
+def test_a_place_has_one_name_in_each_copy() -> None:
+    """A condition on a place and the load behind it had two names for it, so nothing told that the load is inside."""
+    table = np.random.default_rng(0).standard_normal((50, 64)).astype(np.float32)
+
+    def interleaved(t: Any, y: Any, s: Any) -> Any:
+        a = lax.dynamic_slice(jnp.concatenate([t, y]), (s, 0), (8, 64))
+        return jnp.stack([a, y[:8]], -1).reshape(8, 128)
+
+    for start in (0, 46, 99):
+        agrees(interleaved, table, table[::-1].copy(), np.int32(start))

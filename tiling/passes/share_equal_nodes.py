@@ -14,7 +14,7 @@ from dataclasses import replace
 from hlo.access import Condition
 from hlo.attributes import freeze_attributes
 from hlo.module import Op
-from indexing.expr import substitute
+from indexing.expr import Var, substitute
 from tiling.loops.element_ir import (
     Apply,
     Choose,
@@ -38,7 +38,8 @@ def share_equal_nodes(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     """The nest with one node for all that are equal; the nest itself where no two are.
 
     Loads of what the nest writes stay apart: what they read may change from one store to the next. So do nests whose nodes are
-    written in an order of their own (scans, second looks at a row).
+    written in an order of their own (scans, second looks at a row), and those of which a part has a runtime variable's name for
+    another number than a part before it.
     """
     if any(x.kind is LoopKind.SCAN for x in nest.loops) or any(f.looks_twice for f in nest.folds):
         return nest
@@ -50,7 +51,7 @@ def share_equal_nodes(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
     written = {s.buffer for s in stores} | {b for f in folds for b in f.buffers}
     sharing = _Sharing(lambda load: buffer_of(load) in written)
     made = [sharing.node(n) for n in roots]
-    if len(set(all_nodes(made))) == len(set(all_nodes(roots))):
+    if sharing.has_name_twice or len(set(all_nodes(made))) == len(set(all_nodes(roots))):
         return nest
     segments = tuple(
         replace(part, stores=sharing.stores(part.stores), folds=sharing.folds(part.folds)) for part in nest.segments
@@ -67,6 +68,8 @@ class _Sharing:
         self.made: dict[Node, Node] = {}
         self.functions: dict[Op, Hashable] = {}
         self.runtimes: dict[Hashable, Runtime] = {}
+        self.numbers: dict[Var, Hashable] = {}  # what each runtime variable stands for
+        self.has_name_twice = False
 
     def node(self, root: Node) -> Node:
         for n in operands_first(root, self.made):
@@ -100,7 +103,9 @@ class _Sharing:
     def _runtime(self, r: Runtime) -> Runtime:
         """The first runtime variable that stands for the same number."""
         node = self.made[r.node]
-        return self.runtimes.setdefault((node, r.lower, r.upper), r if node is r.node else replace(r, node=node))
+        number = (node, r.lower, r.upper)
+        self.has_name_twice |= self.numbers.setdefault(r.variable, number) != number
+        return self.runtimes.setdefault(number, r if node is r.node else replace(r, node=node))
 
     def _key(self, n: Node) -> Hashable | None:
         """Equal for nodes of equal value; None for one that is like no other."""

@@ -15,7 +15,7 @@ alone; one with s <= v <= t in the second alone; every other has v >= s and v > 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -253,7 +253,7 @@ class Rewriting:
     def __init__(self, part: Part, ranges: dict[Var, Interval]) -> None:
         self.part, self.ranges = part, ranges
         self.at: dict[Var, Expr] = dict(part.at)
-        self.copies: dict[Runtime, Runtime] = {}
+        self.copies: dict[Hashable, Runtime] = {}
         self.truth = {translated(c, part.at, ranges): t for c, t in part.truth.items()} if part.at else part.truth
         self.inside = {**ranges, **{x.variable: b for x in part.loops if not (b := _reach(x, ranges)).is_empty}}
         self.memo: dict[Node, Node] = {}
@@ -268,13 +268,15 @@ class Rewriting:
         return rebuild(node, self._load, self.index, self.memo, self._settled, self._known if self.part.at else tuple)
 
     def _known(self, runtimes: Sequence[Runtime]) -> tuple[Runtime, ...]:
-        """Variables that stand for what is known at run time on the part."""
+        """Variables that stand for what is known at run time on the part: one for each, however often it is written down."""
+        made: list[Runtime] = []
         for r in runtimes:
-            if r not in self.copies:
-                node = self.memo[r.node]
-                self.copies[r] = r if node is r.node else replace(r, variable=self._another(r), node=node)
-            self.at[r.variable] = self.copies[r].variable
-        return tuple([self.copies[r] for r in runtimes])
+            key, node = (r.variable, r.node, r.lower, r.upper), self.memo[r.node]
+            if key not in self.copies:
+                self.copies[key] = r if node is r.node else replace(r, variable=self._another(r), node=node)
+            made.append(self.copies[key])
+            self.at[r.variable] = made[-1].variable
+        return tuple(made)
 
     def _another(self, r: Runtime) -> Var:
         return fresh_variable(r.variable.name, Interval(r.lower, r.upper), self.ranges)
