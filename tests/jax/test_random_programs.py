@@ -425,3 +425,79 @@ def test_plans_of_random_programs_are_proved(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(810001, 810601))
 def test_more_plans_of_random_programs_are_proved(seed: int) -> None:
     check_proofs(seed)
+
+
+class Lookups:
+    """A program of elements looked up at places that are chosen, shifted and looked up themselves, side by side in some way."""
+
+    def __init__(self, seed: int) -> None:
+        self.choose, self.source = random.Random(seed), np.random.default_rng(seed)
+        self.rows, self.columns = self.choose.choice([3, 8, 64, 70, 300]), self.choose.choice([7, 16, 64, 130, 256])
+        self.size = self.choose.choice([50, 50, 5, 1])
+        self.state = self.choose.getstate()
+
+    def arrays(self) -> list[np.ndarray[Any, Any]]:
+        tables = [self.source.integers(-9, 9, s).astype(np.float32) for s in ((self.size, self.size), (self.size, self.columns))]
+        shapes = [(self.rows,), (self.rows,), (self.rows,), (self.rows, self.columns), (self.rows, self.columns)]
+        return [*tables, *(self.source.integers(-3, self.size + 4, s).astype(np.int32) for s in shapes)]
+
+    def program(self, square: Array, table: Array, *places: Array) -> Array:
+        self.choose.setstate(self.state)
+        self.square, self.table, self.given = square, table, [self.wide(p) for p in places]
+        parts = [self.value() for _ in range(self.choose.randint(2, 4))]
+        beside = [lambda: jnp.stack(parts, -1).reshape(self.rows, -1), lambda: jnp.stack(parts, 1), lambda: jnp.stack(parts)]
+        made = self.choose.choice([*beside, lambda: jnp.concatenate(parts, 1)])()
+        made = self.choose.choice([lambda: made, lambda: -made * 2, lambda: made.at[..., 0].add(1.0)])()
+        return self.choose.choice([lambda: made, lambda: jnp.concatenate([made, made[..., ::-1]], -1)])()
+
+    def wide(self, p: Array) -> Array:
+        return p if p.ndim == 2 else jnp.broadcast_to(p[:, None], (self.rows, self.columns))
+
+    def place(self, depth: int = 0) -> Array:
+        kind = self.choose.choice(["given", "given", "chosen", "looked up", "counted", "shifted", "next"])
+        if depth > 2 or kind == "given":
+            return self.choose.choice(self.given)
+        if kind == "counted":
+            return lax.broadcasted_iota(jnp.int32, (self.rows, self.columns), self.choose.choice([0, 1]))
+        a = self.place(depth + 1)
+        if kind == "chosen":
+            return jnp.where(self.choose.choice(self.given) > 2, a, self.place(depth + 1))
+        if kind == "looked up":
+            return self.square.at[a, self.place(depth + 1)].get(mode="clip").astype(jnp.int32) + 5
+        if kind == "shifted":
+            k = self.choose.randrange(self.columns)
+            return jnp.concatenate([a[:, k:], self.place(depth + 1)[:, :k]], 1)
+        return a + 1
+
+    def value(self, depth: int = 0) -> Array:
+        kind = self.choose.choice(["pair", "pair", "column", "rows", "slice", "both"])
+        if kind == "column":
+            return self.table.at[self.place(), lax.broadcasted_iota(jnp.int32, (self.rows, self.columns), 1)].get(mode="clip")
+        if kind == "rows":
+            return self.table.at[self.choose.choice(self.given)[:, 0]].get(mode="clip")
+        if kind == "slice":
+            long = jnp.concatenate([self.table] * (self.rows // self.size + 2))
+            return lax.dynamic_slice(long, (self.choose.choice(self.given)[0, 0], 0), (self.rows, self.columns))
+        if kind == "both" and depth < 2:
+            return self.choose.choice([jnp.add, jnp.subtract, jnp.maximum])(self.value(depth + 1), self.value(depth + 1))
+        return self.square.at[self.place(), self.place()].get(mode=self.choose.choice(["clip", "fill"]), fill_value=0)
+
+
+def check_lookups(seed: int) -> None:
+    made = Lookups(seed)
+    arrays, lowered = made.arrays(), jax.jit(made.program, keep_unused=True).lower(*Lookups(seed).arrays())
+    executable = codegen.compile(hlo.parse(lowered.as_text()))
+    np.testing.assert_array_equal(executable(*arrays)[0], lowered.compile()(*arrays))
+    for fusion in executable.plan.fusions:
+        assert not tiling.prove(fusion).refuted, fusion.schedule
+
+
+@pytest.mark.parametrize("seed", [*range(8), 1001, 1009, 1013])  # the last three were wrong, or refuted
+def test_random_lookups(seed: int) -> None:
+    check_lookups(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1020, 1400))
+def test_more_random_lookups(seed: int) -> None:
+    check_lookups(seed)
