@@ -64,16 +64,16 @@ class Reads:
     def by_operand(self, decisive: bool = False) -> list[list[IndexingMap]]:
         """The raw maps of each operand: one for each read.
 
-        An operand that gives runtime values and is not read otherwise is read where those values are; if only `decisive` ones
-        are asked for, where the values that the program does not tell are, which have more than one place to lead to.
+        An operand that gives runtime values and is not read otherwise is read where those values are. `decisive` leaves out the
+        values that the program tells, and those with one place to lead to.
         """
         found: list[list[IndexingMap]] = [[] for _ in self.operands]
         for operand, index, where in self.reads:
             found[operand].append(self._map(index, where))
         asked: dict[int, list[tuple[Expr, ...]]] = {}
         at_run_time = zip(self.runtime_operands, self.runtimes, strict=True)
-        told = [(operand, v.element) for operand, v in at_run_time if not decisive or v.interval.size > 1]
-        for operand, element in told if decisive else (*self.known, *told):
+        values = [(operand, v.element) for operand, v in at_run_time if not decisive or v.interval.size > 1]
+        for operand, element in values if decisive else (*self.known, *values):
             if not found[operand]:
                 asked.setdefault(operand, []).append(element)
         for operand, elements in asked.items():
@@ -107,7 +107,7 @@ def reads_of(op: Op, output: int = 0) -> Sequence[Sequence[IndexingMap]] | Decli
     return found.by_operand if isinstance(found, OpEdges) else found
 
 
-def _plain_edges(op: Op, output: int) -> OpEdges | Sequence[Sequence[IndexingMap]] | Declined:
+def _plain_edges(op: Op, output: int, decisive: bool = False) -> OpEdges | Sequence[Sequence[IndexingMap]] | Declined:
     """The edges where they alone say what is read, without the values of this op's operands; else the maps."""
     access = MAY_READ.get(op.name, op.definition.access)
     if isinstance(access, Declined) and op.name in BY_REGION and op.regions:
@@ -123,7 +123,7 @@ def _plain_edges(op: Op, output: int) -> OpEdges | Sequence[Sequence[IndexingMap
     if not isinstance(t, TensorType):
         return Declined(f"{op.name}: a value of type {t} has no index")
     edges = edges_of(op, output)
-    return Reads(op, output).by_operand() if isinstance(edges, OpEdges) and edges.runtimes else edges
+    return Reads(op, output).by_operand(decisive) if isinstance(edges, OpEdges) and edges.runtimes else edges
 
 
 def output_to_input(op: Op, output: int = 0) -> tuple[MapSet, ...]:
@@ -132,28 +132,18 @@ def output_to_input(op: Op, output: int = 0) -> tuple[MapSet, ...]:
     An operand that is not read has an empty set; one whose reads no map describes (a custom call's) has one map that is
     `unknown` with the reason. Raises IndexError for a result that the op does not have.
     """
-    found = _plain_edges(op, output)
+    return _tidy(op, _plain_edges(op, output))
+
+
+def decisive_reads(op: Op, output: int = 0) -> tuple[MapSet, ...]:
+    """`output_to_input` without the runtime values that decide nothing: where a slice begins that is as long as its operand."""
+    return _tidy(op, _plain_edges(op, output, decisive=True))
+
+
+def _tidy(op: Op, found: OpEdges | Sequence[Sequence[IndexingMap]] | Declined) -> tuple[MapSet, ...]:
     if isinstance(found, OpEdges):
         return found.tidy
     if isinstance(found, Declined):
         unknown = IndexingMap((), (), unknown=found)
         return tuple([MapSet([unknown]) for _ in op.operands])
     return tuple([MapSet([tidy_map(m.remove_unused()) for m in maps]) for maps in found])
-
-
-def decisive_reads(op: Op, output: int = 0) -> tuple[MapSet, ...]:
-    """`output_to_input` without the runtime values that decide nothing: where a slice begins that is as long as its operand."""
-    edges = _edges_with_runtimes(op, output)
-    if edges is None:
-        return output_to_input(op, output)
-    found = Reads(op, output).by_operand(decisive=True)
-    return tuple([MapSet([tidy_map(m.remove_unused()) for m in maps]) for maps in found])
-
-
-def _edges_with_runtimes(op: Op, output: int) -> OpEdges | None:
-    """The edges of an op whose reads follow from values known at run time."""
-    access = MAY_READ.get(op.name, op.definition.access)
-    if isinstance(access, Declined) or isinstance(_plain_edges(op, output), Declined):
-        return None
-    edges = edges_of(op, output)
-    return edges if isinstance(edges, OpEdges) and edges.runtimes else None

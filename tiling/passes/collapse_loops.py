@@ -17,7 +17,6 @@ from indexing.expr import EVERYTHING, Const, Expr, Interval, Var, as_expr, inter
 from tiling.loops.affine import address, expressions_below, expressions_of, linear
 from tiling.loops.element_ir import (
     Choose,
-    IndexNode,
     Load,
     Node,
     Renamer,
@@ -135,15 +134,9 @@ class _OnOneLoop(Renamer):
                 self._memo[n] = Choose(self._asked(n), then, otherwise, self._computed(n.runtimes))
             elif isinstance(n, Test):
                 self._memo[n] = Test(self._asked(n))
-            elif isinstance(n, IndexNode):
-                (expression,) = self.index((n.expression,))
-                self._memo[n] = IndexNode(expression, n.element, self._computed(n.runtimes))
             else:
-                rebuild(n, self._leaf, self.index, self._memo)
+                rebuild(n, self._leaf, self.index, self._memo, runtimes=self._computed)
         return self._memo[node]
-
-    def _leaf(self, load: Load) -> Node:
-        return Load(load.value, self.index(load.index), load.buffer, self._computed(load.runtimes))
 
     def _computed(self, runtimes: Sequence[Runtime]) -> tuple[Runtime, ...]:
         """Runtime variables in the one loop. Their names stay: the old nest is replaced, and nothing else uses them."""
