@@ -37,6 +37,7 @@ from codegen import compile as compile_module
 from codegen.native import object_cache, workers
 from hlo.attributes import ConvDimensions
 from hlo.blas import on_one_thread
+from hlo.clone import captured_values
 from hlo.errors import Declined
 from hlo.module import Block, Module, Op, Value, walk
 from hlo.registry import SumOfProducts, is_added
@@ -46,6 +47,7 @@ from interp import Limits, evaluate
 from tilewright.jax.kept_programs import keep
 from tilewright.jax.lapack import CUSTOM_CALLS
 from tilewright.jax.windows import as_xla_takes_windows
+from tiling.planning.garbage import few_collections
 from tiling.program.random.recognized import is_threefry
 from tiling.program.unroll_short_loops import trips
 
@@ -93,6 +95,8 @@ def begin(module: Module, entry: str, threads: int | None) -> Later | Declined:
     reason = _obstacle() or _effect(module)
     if reason is not None:
         return Declined(reason)
+    for function in module.functions.values():
+        _drop_unread(function.body)
     seconds = _compile_seconds(module)
     if seconds < _LEAST_SECONDS:
         return Declined("it compiles fast")
@@ -146,6 +150,21 @@ def _effect(module: Module) -> str | None:
             if op.name == "stablehlo.custom_call" and op.attr("call_target_name") not in _PURE_CALLS:
                 return f"it calls {op.attr('call_target_name')}"
     return None
+
+
+def _drop_unread(block: Block) -> None:
+    """Takes out of a program without effects what nothing reads, as the planner does: gradients that a function throws away, say.
+    The evaluator would compute it."""
+    read: set[Value] = set()
+    kept: list[Op] = []
+    for op in reversed(block.ops):
+        if op.definition.is_terminator or not read.isdisjoint(op.results):
+            for region in op.regions:
+                _drop_unread(region)
+                read.update(captured_values(region))
+            read.update(op.operands)
+            kept.append(op)
+    block.ops[:] = reversed(kept)
 
 
 def _compile_seconds(module: Module) -> float:
@@ -257,7 +276,7 @@ def evaluated(module: Module, entry: str, arrays: Sequence[Any], later: Later) -
     """
     limits = Limits(steps=later.steps, memory_bytes=_MOST_BYTES, is_over=later.has_ended)
     try:
-        with on_one_thread():  # the others compile, or are another program's
+        with on_one_thread(), few_collections():  # other threads compile, or are another program's
             results = evaluate(module, *arrays, entry=entry, custom_calls=CUSTOM_CALLS, limits=limits, wide=False)
     except hlo.TilewrightError as error:
         return Declined(str(error))

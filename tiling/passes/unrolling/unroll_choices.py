@@ -10,15 +10,16 @@ worth half as much code again, for it is done for several rows at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
+from typing import final
 
 from hlo.access import Condition
 from indexing.expr import Const, Interval, Var, simplify, substitute
 from tiling.elements.code_size import code_size
 from tiling.elements.scalar_functions import scalar_function
-from tiling.loops.domains.conditions import range_of
+from tiling.loops.domains.conditions import Ends, range_of
 from tiling.loops.domains.split_domain import Part, Rewriting, points_of
 from tiling.loops.element_ir import Apply, Choose, Load, Node, Test, all_nodes, node_variables
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
@@ -57,16 +58,19 @@ def _without_a_loop(nest: Nest, size: int, buffer_of: Callable[[Load], Buffer], 
     asked = [c for n in all_nodes(nest.each) if isinstance(n, Choose | Test) for c in n.conditions]
     conditions = list(dict.fromkeys(asked))
     for loop in nest.loops:
-        if _is_whole(loop, nest.loops) and _is_cut_up(loop, nest, conditions):
-            made = _unrolled(nest, loop, conditions, size, buffer_of, ranges)
-            if made is not nest:
-                return made
+        if _is_whole(loop, nest.loops):
+            ends = {c: found for c in conditions if (found := range_of(c, loop.variable)) is not None}
+            parts = _parts(ends.values(), loop)
+            if _is_cut_up(loop, nest, parts):
+                made = _unrolled(nest, loop, ends, parts, size, buffer_of, ranges)
+                if made is not nest:
+                    return made
     return nest
 
 
-def _is_cut_up(loop: Loop, nest: Nest, conditions: Sequence[Condition]) -> bool:
-    """Whether each iteration of a loop computes something else. Of a short innermost one it is enough that some do."""
-    parts = _parts(conditions, loop)
+def _is_cut_up(loop: Loop, nest: Nest, parts: int) -> bool:
+    """Whether each iteration of a loop, which conditions cut into so many parts, computes something else. Of a short innermost
+    one it is enough that some do."""
     return parts == loop.extent > 2 or (parts > 1 and loop is nest.loops[-1] and loop.extent <= FEW_STORES)
 
 
@@ -82,29 +86,53 @@ def _is_whole(loop: Loop, loops: Sequence[Loop]) -> bool:
     return loop.lower is Const(0) and loop.upper is Const(n - 1) and n <= MOST_PARTS and apart
 
 
-def _parts(conditions: Sequence[Condition], loop: Loop) -> int:
-    """Into how many parts conditions on a loop's variable cut it."""
+def _parts(ends: Iterable[Ends], loop: Loop) -> int:
+    """Into how many parts a loop is cut by conditions that hold between these ends."""
     places = {0, loop.extent}
-    for c in conditions:
-        first, last = range_of(c, loop.variable) or (None, None)
-        places.update(e.value for e in (first, None if last is None else last + 1) if isinstance(e, Const))
+    for first, last in ends:
+        if isinstance(first, Const):
+            places.add(first.value)
+        if isinstance(last, Const):
+            places.add(last.value + 1)
     return len([p for p in places if 0 <= p < loop.extent])
 
 
-def _branch(node: Node, variable: Var, value: int) -> Node:
-    """What a node is where a variable has this value, down to the first choice that it does not decide."""
-    at = {variable: Const(value)}
-    while isinstance(node, Choose):
-        known = [(substitute(c.expression, at), c) for c in node.conditions if set(c.expression.variables) == {variable}]
-        if len(known) < len(node.conditions) or not all(isinstance(e, Const) for e, _ in known):
-            return node
-        holds = all(c.lower <= e.value <= c.upper for e, c in known if isinstance(e, Const))
-        node = node.then if holds else node.otherwise
-    return node
+@final
+class _Branches:
+    """What a node is at one value of a loop's variable, down to the first choice that this does not decide."""
+
+    def __init__(self, loop: Loop, ends: Mapping[Condition, Ends]) -> None:
+        self.variable, self.values, self.ends = loop.variable, range(loop.extent), ends
+        self.truth: dict[Condition, Sequence[bool] | None] = {}
+
+    def at(self, node: Node, value: int) -> Node:
+        while isinstance(node, Choose):
+            holds = True
+            for c in node.conditions:
+                if c not in self.truth:
+                    self.truth[c] = self._truth(c)
+                known = self.truth[c]
+                if known is None:
+                    return node
+                holds &= known[value]
+            node = node.then if holds else node.otherwise
+        return node
+
+    def _truth(self, c: Condition) -> Sequence[bool] | None:
+        """Whether a condition holds, for each value; None where other variables count, too."""
+        if set(c.expression.variables) != {self.variable}:
+            return None
+        first, last = self.ends.get(c, (self.variable, None))
+        if isinstance(first, Const | None) and isinstance(last, Const | None):
+            lower, upper = -inf if first is None else first.value, inf if last is None else last.value
+            return [lower <= k <= upper for k in self.values]
+        found = [substitute(c.expression, {self.variable: Const(k)}) for k in self.values]
+        known = [c.lower <= e.value <= c.upper for e in found if isinstance(e, Const)]
+        return known if len(known) == len(found) else None
 
 
 def _unrolled(
-    nest: Nest, loop: Loop, conditions: Sequence[Condition], size: int, buffer_of: Callable[[Load], Buffer],
+    nest: Nest, loop: Loop, ends: Mapping[Condition, Ends], parts: int, size: int, buffer_of: Callable[[Load], Buffer],
     ranges: dict[Var, Interval],
 ) -> Nest:  # fmt: skip
     if len(nest.stores) * loop.extent > MOST_STORES:
@@ -113,8 +141,9 @@ def _unrolled(
     made = []
     known: dict[Node, frozenset[Var]] = {}
     whole = Rewriting(Part((), {}, {}), ranges)
+    branches = _Branches(loop, ends)
     for k, part in enumerate(points_of([loop])):
-        own = tuple(replace(s, node=_branch(s.node, loop.variable, k)) for s in nest.stores)
+        own = tuple(replace(s, node=branches.at(s.node, k)) for s in nest.stores)
         if any(loop.variable in node_variables(s.node, known) for s in own):
             made.append(Rewriting(part, ranges).nest(replace(nest, loops=(loop, *rest), stores=own)))
         else:  # which part it is was all that the variable told
@@ -132,7 +161,7 @@ def _unrolled(
     pays = before >= LEAST_SHARED * after
     if loop is nest.loops[-1]:
         computed = sum(scalar_function(n.function).cost for n in nodes if isinstance(n, Apply))
-        moves_apart = len(body.stores) <= FEW_STORES and _parts(conditions, loop) == loop.extent
+        moves_apart = len(body.stores) <= FEW_STORES and parts == loop.extent
         is_work = moves_apart or computed >= LEAST_WORK * len(body.stores)
         pays = is_work and (pays or (_lies_across_rows(nest, loop) and after <= max(MOST_GROWTH * size, FEW_NODES)))
     return shared if after <= MOST_NODES and pays else nest
