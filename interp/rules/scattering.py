@@ -14,7 +14,7 @@ from interp.quantization import to_type
 from interp.registry import rule
 from interp.rules.reduction import combine
 
-__all__ = ["fold_into"]
+__all__ = ["fold_into", "takes_turns"]
 
 # One op on two scalars that NumPy folds into repeated places, in order, with the same roundings.
 _IN_PLACE: dict[str, np.ufunc] = {
@@ -24,15 +24,53 @@ _IN_PLACE: dict[str, np.ufunc] = {
 }  # fmt: skip
 
 
-def _in_place(body: Block, dtype: np.dtype[Any]) -> np.ufunc | None:
-    """The NumPy function that folds as `body` does, where there is one."""
-    if len(body.ops) != 2 or len(body.arguments) != 2 or dtype.kind not in "iufc":
-        return None
+_ROUNDED = ("stablehlo.add", "stablehlo.multiply")
+
+
+def _one_op(body: Block) -> str:
+    """The name of the one op of `_IN_PLACE` that `body` applies to its arguments; "" where it does anything else."""
     op = body.ops[0]
-    if op.name not in _IN_PLACE or op.operands != tuple(body.arguments) or body.results != (op.result,):
-        return None
-    exact = dtype.kind in "iu" or (op.name in ("stablehlo.add", "stablehlo.multiply") and not is_complex(dtype))
-    return _IN_PLACE[op.name] if exact else None
+    is_it = len(body.ops) == 2 and len(body.arguments) == 2 and op.name in _IN_PLACE
+    return op.name if is_it and op.operands == tuple(body.arguments) and body.results == (op.result,) else ""
+
+
+def _in_place(name: str, dtype: np.dtype[Any]) -> np.ufunc | None:
+    """The NumPy function that folds as an op does, where there is one."""
+    rounded = dtype.kind == "f" or dtype.name == "bfloat16" or (dtype.kind == "c" and name == "stablehlo.add")
+    return _IN_PLACE[name] if dtype.kind in "iu" or (name in _ROUNDED and rounded) else None
+
+
+def _in_any_order(name: str, dtype: np.dtype[Any]) -> bool:
+    """Whether a fold by an op of `_IN_PLACE` is the same in any order."""
+    return name not in _ROUNDED and not is_complex(dtype)
+
+
+def takes_turns(op: Op) -> bool:
+    """Whether the updates of one place are folded one after the other, by as many calls of the op's region as it has."""
+    body = op.regions[-1]
+    name = _one_op(body)
+    dtype = body.arguments[0].tensor.dtype
+    return not (_replaces(body) or (name and (_in_place(name, dtype) is not None or _in_any_order(name, dtype))))
+
+
+def _in_pairs(
+    ctx: Any, op: Op, body: Block, index: Array, updates: Array
+) -> Generator[Any, Any, tuple[Array, Array]]:
+    """(the places of `index`, each once, the fold of each one's updates), neighbours first: for what no order makes another."""
+    order = np.argsort(index, kind="stable")
+    places, values = index[order], updates[order]
+    while True:
+        ctx.step(op)
+        starts = np.flatnonzero(np.concatenate([[True], places[1:] != places[:-1]]))
+        within = np.arange(places.size) - np.repeat(starts, np.diff(np.append(starts, places.size)))
+        kept = within % 2 == 0
+        left = np.flatnonzero(~kept) - 1
+        if not left.size:
+            return places, values
+        (merged,) = yield from combine(body, [values[left]], [values[left + 1]])
+        values = values.copy()
+        values[left] = merged
+        places, values = places[kept], values[kept]
 
 
 def _replaces(body: Block) -> bool:
@@ -47,17 +85,24 @@ def fold_into(
     """places[index[u]] = body(places[index[u]], updates[u]) for u = 0, 1, …; an index of -1 has no effect.
 
     All one-dimensional; `places` are written to. Updates of different places are done at the same time: first the first
-    update of every place, then the second, ….
+    update of every place, then the second, …; of what gives the same in any order pairs are.
     """
     keep = index >= 0
     if not keep.all():
         index, updates = index[keep], [u[keep] for u in updates]
     if not index.size:
         return list(places)
-    function = _in_place(body, places[0].dtype) if len(places) == 1 else None
-    if function is not None:
-        function.at(places[0], index, updates[0])
-        return list(places)
+    name = _one_op(body)
+    if name:
+        (whole,), (news,) = places, updates
+        function = _in_place(name, whole.dtype)
+        if function is not None:
+            function.at(whole, index, news)
+            return [whole]
+        if _in_any_order(name, whole.dtype):
+            targets, folded = yield from _in_pairs(ctx, op, body, index, news)
+            (whole[targets],) = yield from combine(body, [whole[targets]], [folded])
+            return [whole]
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))

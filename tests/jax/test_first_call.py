@@ -428,6 +428,8 @@ def test_of_branches_either_may_run(cache: Path, monkeypatch: pytest.MonkeyPatch
     least, most = first_call._steps(module, "main")
     assert least < 10 and most is not None and most > 90
     assert first_call._steps(hlo.parse(ENDLESS), "main")[1] is None
+    turns = jax.jit(lambda x, i: x.at[i].multiply(x)).lower(np.ones(9, "c8"), np.arange(9)).as_text()
+    assert first_call._steps(hlo.parse(turns), "main")[1] is None, "as many turns as updates of one place"
 
     def steps(seconds: float) -> int:
         monkeypatch.setattr(first_call, "_compile_seconds", lambda module: seconds)

@@ -44,6 +44,7 @@ from hlo.registry import SumOfProducts, is_added
 from hlo.settings import choice_setting, debug_modes
 from hlo.types import TensorType
 from interp import Limits, evaluate
+from interp.rules.scattering import takes_turns
 from tilewright.jax.kept_programs import keep
 from tilewright.jax.lapack import CUSTOM_CALLS
 from tilewright.jax.windows import as_xla_takes_windows
@@ -72,6 +73,7 @@ _RULE_SECONDS, _BYTES_A_SECOND, _PRODUCTS_A_SECOND = 7e-5, 1.45e9, 3.5e10  # the
 _STEP_SECONDS = 1.2e-5  # what an op takes in a loop, roughly
 _MOST_BYTES = 1 << 30  # of values alive at once: an evaluation that needs more is given up
 _PURE_CALLS = frozenset({*CUSTOM_CALLS, "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"})
+_SCATTERS = frozenset({"stablehlo.scatter", "stablehlo.select_and_scatter"})
 _EFFECTS = frozenset(
     f"stablehlo.{name}"
     for name in "infeed outfeed send recv rng all_gather all_reduce all_to_all collective_broadcast collective_permute"
@@ -222,7 +224,7 @@ def _steps(module: Module, entry: str) -> tuple[int, int | None]:
         called = op.definition.calls
         inside = [function(op.attr(called))] if called else [block(r) for r in op.regions]
         least, most = [n for n, _ in inside], [n for _, n in inside if n is not None]
-        is_known = len(most) == len(inside)
+        is_known = len(most) == len(inside) and not (op.name in _SCATTERS and takes_turns(op))
         if op.name == "stablehlo.while":
             test, body = op.regions
             times = trips(op.operands, (test.arguments, test.results[0]), (body.arguments, body.results))
