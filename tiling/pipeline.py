@@ -265,7 +265,7 @@ PIPELINE = (
         "folded rows of less than a vector lie across it; before folds are written out and loops become one",
     ),
     Pass(
-        "write_out_sums", LOOPS, LOOPS, _rows_apart(lambda n, a: [write_out_sums(n, a.ranges, a.buffer_of)]), True,
+        "write_out_sums", LOOPS, LOOPS, _rows_apart(lambda n, a: write_out_sums(n, a.ranges, a.buffer_of)), True,
         "sums of few products and folds of few steps have no loop; before loops are ordered, which looks at what is left",
     ),
     Pass(

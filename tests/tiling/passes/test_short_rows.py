@@ -10,7 +10,7 @@ import hlo
 import interp
 import tiling
 from tests.tiling.passes.test_lane_folds import program
-from tiling.loops.ir import LoopKind, Nest, Turn
+from tiling.loops.ir import Nest, Turn
 from tiling.pipeline import finished
 
 
@@ -52,15 +52,29 @@ def test_rows_lie_across_vectors(shape: tuple[int, ...], t: str, turns: int) -> 
         np.testing.assert_allclose(found, wanted, rtol=1e-5 if t == "f32" else 1e-13)
 
 
-@pytest.mark.parametrize(("steps", "written_out"), [(2, True), (3, True), (7, True), (8, False)])
-def test_few_steps_of_a_fold_with_a_body_are_written_out(steps: int, written_out: bool) -> None:
-    """The place of a maximum of each row: the first of equal ones, a NaN before any."""
-    module = hlo.parse(program(300, steps))
+@pytest.mark.parametrize(("shape", "t", "steps"), [
+    ((300, 2), "f32", [2]), ((300, 7), "f32", [7]),  # rows as they lie
+    ((300, 8), "f32", [8]), ((301, 16), "f32", [16]), ((300, 17), "f32", [8, 1]), ((300, 20), "f32", [8, 4]),  # a turned tile
+    ((300, 24), "i32", [8]), ((300, 20), "f16", [1]), ((3, 20), "f32", [1]),
+])  # fmt: skip
+@pytest.mark.parametrize("across", [False, True])
+def test_few_steps_of_a_fold_with_a_body_are_written_out(shape: tuple[int, int], t: str, steps: list[int], across: bool) -> None:
+    """The place of a maximum of each row: the first of equal ones, a NaN before any. Longer rows by eight steps at a time, which
+    also pays across them."""
+    text = program(*shape, t)
+    if across:
+        start, _, rest = text.partition(" {\n")
+        x, y = (f"tensor<{'x'.join(map(str, s))}x{t}>" for s in (shape, shape[::-1]))
+        text = f"{start.replace(f'%v: {x}', f'%w: {y}')} {{\n%v = stablehlo.transpose %w, dims = [1, 0] : ({y}) -> {x}\n{rest}"
+    module = hlo.parse(text)
     plan = tiling.plan(module, machine=tiling.Machine(cores=2, vector_bytes=64, vector_registers=32))
     nests = [s for s in finished(plan.fusions[0].schedule).main.steps if isinstance(s, Nest) and s.folds]
-    assert all(x.kind is LoopKind.PARALLEL for n in nests for x in n.loops) == written_out
+    assert [n.folds[0].products for n in nests] == steps
+    assert all(x.extent == shape[1] // 8 for n in nests[: len(steps)] if n.folds[0].products == 8 for x in n.reductions)
     assert not tiling.prove(plan.fusions[0]).refuted and not tiling.prove(plan.fusions[0]).undecided
-    x = np.random.default_rng(steps).integers(-2, 3, (300, steps)).astype(np.float32)
-    x[3, 1], x[4] = np.nan, -np.inf
+    x = np.random.default_rng(shape[1]).integers(-2, 3, shape).astype(hlo.element_type(t).dtype)
+    if t != "i32":
+        x[1, 1], x[2] = np.nan, -np.inf
+    x = x.T.copy() if across else x
     for found, wanted in zip(codegen.compile(plan)(x), interp.evaluate(module, x), strict=True):
         np.testing.assert_array_equal(found, wanted)
