@@ -12,11 +12,11 @@ from llvmlite import ir
 from codegen.kernel import types
 from codegen.kernel.types import signature
 from codegen.lib import convert, narrow
-from codegen.lib.emit import I16, I32, Value, bounds_of, call, code_of, constant, element_type, like, select, with_bounds
+from codegen.lib.emit import F32, I16, I32, Value, bounds_of, call, code_of, constant, element_type, like, select, with_bounds
 from codegen.lib.register import define, kind_of, register
 from codegen.target import current_target
 
-__all__ = ["NAMESPACE"]
+__all__ = ["NAMESPACE", "extreme"]
 
 
 def _halves(narrowing: Callable[[Value], Value], widening: Callable[[Value], Value]) -> Any:
@@ -168,12 +168,12 @@ INFINITY_BITS = {"float16": 0x7C00, "bfloat16": 0x7F80}
 SIGN_BIT = 0x8000
 
 
-def _bounds_of(x: Value, name: str, extreme: str) -> tuple[Value, ...] | None:
+def _bounds_of(x: Value, name: str, extreme: str, is_wide: bool = False) -> tuple[Value, ...] | None:
     """The bounds of a number's bits that `_extreme_of_halves` combines: those that made it, or three times its own bits.
 
     Bounds are those of all numbers that an extreme was taken of, so a minimum goes on with a minimum's alone: the bounds that
     a maximum was made of tell of numbers that it left out. None for a bfloat16 that was computed: to round it takes longer
-    than an extreme of f32.
+    than an extreme of f32; and for an f32 (`is_wide`) that is not known to be one of 16 bits.
     """
     bounds = bounds_of(x, _made_of(name, extreme))
     if bounds is not None:
@@ -182,7 +182,7 @@ def _bounds_of(x: Value, name: str, extreme: str) -> tuple[Value, ...] | None:
     known = code_of(x, name)
     if known is None and isinstance(x.v, ir.Constant):
         known = Value(x.b, constant(like(x.type, I16), int(np.float32(x.v.constant).astype(_dtype(name)).view(np.int16))))
-    if known is None and name == "float16" and current_target().has_f16:
+    if known is None and not is_wide and name == "float16" and current_target().has_f16:
         known = to_bits(x)
     return None if known is None else (known,) * 3
 
@@ -203,23 +203,39 @@ def _of_bounds(name: str, largest: bool, top: Value, last: Value, first: Value) 
     return to_number(found)
 
 
+def _by_bounds(type_name: str, name: str, x: Value, y: Value, is_wide: bool = False) -> Value | None:
+    """The extreme of two numbers of 16 bits by bounds of their bits; None where these are not known."""
+    one, other = (_bounds_of(v, type_name, name, is_wide) for v in (x, y))
+    if one is None or other is None:
+        return None
+    bounds = [call(word, a, b) for word, a, b in zip(("smax", "umax", "umin"), one, other, strict=True)]
+    return with_bounds(_of_bounds(type_name, name == "maximum", *bounds), _made_of(type_name, name), bounds)
+
+
+def extreme(name: str, x: Value, y: Value) -> Value:
+    """The maximum or minimum of two floats; of two f32 that are f16, widened, by the bounds of their bits.
+
+    LLVM makes an extreme of f16 of those, and has no vector code for that: rows of eight took nine times as long. One with a
+    constant it leaves as it is.
+    """
+    is_of_halves = element_type(x.type) == F32 and not any(isinstance(v.v, ir.Constant) for v in (x, y))
+    found = _by_bounds("float16", name, x, y, is_wide=True) if is_of_halves and current_target().has_f16 else None
+    return call(name, x, y) if found is None else found
+
+
 def _extreme_of_halves(type_name: str, name: str) -> Any:
     """The maximum or minimum of two numbers of 16 bits, by bounds of their bits, which the next extreme goes on with.
 
     Of n numbers that takes 3 (n - 1) instructions and four in the end, each on twice as many numbers as a vector has f32. Of two
     widened f16 numbers LLVM would make an extreme of f16, which it has no vector code for: four nanoseconds an element.
     """
-    largest = name == "maximum"
 
     def function(x: Any, y: Any) -> Any:
-        return (np.maximum if largest else np.minimum)(np.float32(x), np.float32(y))
+        return (np.maximum if name == "maximum" else np.minimum)(np.float32(x), np.float32(y))
 
     def emit(kind: Any, x: Value, y: Value) -> Value:
-        one, other = (_bounds_of(v, type_name, name) for v in (x, y))
-        if one is None or other is None:
-            return call(name, x, y)
-        bounds = [call(word, a, b) for word, a, b in zip(("smax", "umax", "umin"), one, other, strict=True)]
-        return with_bounds(_of_bounds(type_name, largest, *bounds), _made_of(type_name, name), bounds)
+        found = _by_bounds(type_name, name, x, y)
+        return call(name, x, y) if found is None else found
 
     doc = f"{name}(x, y) of two {type_name} numbers, which are f32 here."
     define(_named(function, f"{type_name}_{name}", doc), 2, {"f": emit})

@@ -24,6 +24,7 @@ from codegen.lib.convert import round_f16 as _round_f16
 from codegen.lib.emit import Value, call, copysign, fabs, mul_add
 from codegen.lib.emit import select as choose
 from codegen.lib.register import define
+from codegen.lib.representation import extreme
 
 
 def _with_complex(name: str, emitters: dict[str, Callable[..., Value]]) -> dict[str, Callable[..., Value]]:
@@ -318,13 +319,13 @@ def minimum(x: Any, y: Any) -> Any:
 
 
 _MAX: dict[str, Callable[..., Value]] = {
-    "f": lambda k, x, y: call("maximum", x, y),
+    "f": lambda k, x, y: extreme("maximum", x, y),
     "i": lambda k, x, y: call("smax", x, y),
     "u": lambda k, x, y: call("umax", x, y),
     "b": lambda k, x, y: x | y,
 }
 _MIN: dict[str, Callable[..., Value]] = {
-    "f": lambda k, x, y: call("minimum", x, y),
+    "f": lambda k, x, y: extreme("minimum", x, y),
     "i": lambda k, x, y: call("smin", x, y),
     "u": lambda k, x, y: call("umin", x, y),
     "b": lambda k, x, y: x & y,

@@ -56,7 +56,8 @@ def agree(module: hlo.Module, *arrays: np.ndarray) -> codegen.Executable:
         with np.errstate(invalid="ignore"):
             nan, found_nan = np.isnan(expected), np.isnan(found)
         np.testing.assert_array_equal(found_nan, nan)
-        np.testing.assert_array_equal(found.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])
+        bits = np.uint32 if found.dtype == np.float32 else np.uint16
+        np.testing.assert_array_equal(found.view(bits)[~nan], expected.view(bits)[~nan])
     return executable
 
 
@@ -144,3 +145,32 @@ def test_rows_of_columns_are_taken_eight_at_a_time() -> None:
         )
         source = codegen.compile(hlo.parse(text)).kernels[0].source
         assert re.search(rf"in range\(0, \d+, {steps}\):", source), source
+
+
+@pytest.mark.parametrize(("inner", "columns"), itertools.product(["maximum", "minimum"], [4, 8, 24]))
+def test_extremes_of_widened_halves_are_the_evaluators_bit_by_bit(inner: str, columns: int) -> None:
+    """Rows and columns of f16 as f32, two of them, an extreme of an extreme, and one with a number that is no f16."""
+    outer, n = {"maximum": "minimum", "minimum": "maximum"}[inner], columns
+    h, t, row, column = f"tensor<40x{n}xf16>", f"tensor<40x{n}xf32>", "tensor<40xf32>", f"tensor<{n}xf32>"
+    text = (
+        f"func.func @main(%a: {h}, %b: {h}, %c: {h}) -> ({t}, {t}, {row}, {column}) {{\n"
+        f"  %s = stablehlo.constant dense<{'0xFF800000' if inner == 'maximum' else '0x7F800000'}> : tensor<f32>\n"
+        f"  %k = stablehlo.constant dense<0.3> : {t}\n"
+        + "".join(f"  %{v} = stablehlo.convert %{w} : ({h}) -> {t}\n" for v, w in zip("xyz", "abc", strict=True))
+        + f"  %i = stablehlo.{inner} %x, %y : {t}\n  %o = stablehlo.{outer} %i, %z : {t}\n  %l = stablehlo.{inner} %o, %k : {t}\n"
+        f"  %r = stablehlo.reduce(%x init: %s) applies stablehlo.{inner} across dimensions = [1] : ({t}, tensor<f32>) -> {row}\n"
+        f"  %q = stablehlo.reduce(%i init: %s) applies stablehlo.{inner} across dimensions = [0]\n : ({t}, tensor<f32>) -> {column}\n"
+        f"  return %o, %l, %r, %q : {t}, {t}, {row}, {column}\n}}"
+    )
+    arrays = special("f16", (3, 40, n))
+    arrays[0, 3, 1], arrays[1, 5, 2] = np.nan, -np.nan
+    agree(hlo.parse(text), *arrays)
+
+
+@pytest.mark.skipif(not host_target().triple.startswith("x86_64"), reason="x86-64 targets")
+@pytest.mark.parametrize(("target", "register"), [("avx2", "ymm"), ("avx512", "zmm")])
+def test_extremes_of_widened_halves_are_bounds_of_bits(target: str, register: str) -> None:
+    """LLVM made extremes of halves of them, too: a least of rows of eight took nine times as long."""
+    text = assembly("f16", ["v1 = maximum(maximum(x[i], y[i]), z[i])", "r[i] = v1"], target)
+    assert len(re.findall(rf"vpm(?:ax|in)[su]w\s.*%{register}", text)) >= 6
+    assert not re.search(r"vcvtph2ps\s+%xmm\d+, %xmm\d+\n\s+vm(?:ax|in)ss", text)
