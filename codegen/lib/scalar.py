@@ -318,6 +318,29 @@ def minimum(x: Any, y: Any) -> Any:
     return np.minimum(x, y)
 
 
+def maximum_by_selects(x: Any, y: Any) -> Any:
+    """`maximum` of f32 or f64 without a branch: LLVM's of two numbers, no vectors, asks for the sign of one of them.
+
+    >>> maximum_by_selects(np.float32(-0.0), np.float32(0.0)), maximum_by_selects(np.float64(1), np.float64("nan"))
+    (np.float32(0.0), np.float64(nan))
+    """
+    return maximum(x, y)
+
+
+def minimum_by_selects(x: Any, y: Any) -> Any:
+    """`minimum` of f32 or f64 without a branch."""
+    return minimum(x, y)
+
+
+def _by_selects(kind: Any, x: Value, y: Value, ordered: Value, equal: Value) -> Value:
+    """Of two numbers the one that is chosen, of equal ones (which only zeros tell apart) what their bits make, or a NaN."""
+    found = choose(x.eq(y), equal.as_float(), ordered)
+    return choose(x.is_nan() | y.is_nan(), x + y, found)
+
+
+define(maximum_by_selects, 2, {"f": lambda k, x, y: _by_selects(k, x, y, choose(x > y, x, y), x.bits() & y.bits())})
+define(minimum_by_selects, 2, {"f": lambda k, x, y: _by_selects(k, x, y, choose(x < y, x, y), x.bits() | y.bits())})
+
 _MAX: dict[str, Callable[..., Value]] = {
     "f": lambda k, x, y: extreme("maximum", x, y),
     "i": lambda k, x, y: call("smax", x, y),

@@ -8,8 +8,9 @@ from codegen.source.fold import body_lines
 from codegen.source.scalars import place_source
 from codegen.source.values import ValueWriter
 from hlo.errors import Declined
-from hlo.module import Value
+from hlo.module import Block, Value
 from indexing.expr import Expr, maximum, minimum
+from tiling.elements.folds import combined_function
 from tiling.loops.element_ir import element_name
 from tiling.loops.ir import Scatter, Start
 
@@ -70,12 +71,26 @@ def scatter_body(emitter: ValueWriter, s: Scatter) -> list[str]:
             if new and any(v in op.operands for op in block.ops):
                 names[v] = phase.fresh("x")
                 body.append(f"{names[v]} = {place}")
-        lines = body_lines(s.op, block, names, phase.fresh, excess=phase.excess)
-        assert not isinstance(lines, Declined), "supports() has asked before"
-        body += lines
-        values = [names[v] for v in block.results]
+        extreme = _extreme_by_selects(block) if level == emitter.depth else None
+        if extreme is not None:
+            values = [f"{extreme}({names[block.arguments[0]]}, {names[block.arguments[1]]})"]
+        else:
+            lines = body_lines(s.op, block, names, phase.fresh, excess=phase.excess)
+            assert not isinstance(lines, Declined), "supports() has asked before"
+            body += lines
+            values = [names[v] for v in block.results]
     body += [f"{place} = {value}" for place, value in zip(at, values, strict=True)]
     return body
+
+
+def _extreme_by_selects(body: Block) -> str | None:
+    """The function for a body that takes the larger or the smaller float, one at a time; None for any other one.
+
+    Which of the updates is taken nobody foresees: of five for each of 20,000 places a branch took twice as long.
+    """
+    function = combined_function(body)
+    is_float = all(str(v.tensor.element) in ("f32", "f64") for v in body.arguments)
+    return f"{function}_by_selects" if is_float and function in ("maximum", "minimum") else None
 
 
 def _test(emitter: ValueWriter, t: Start) -> str:
