@@ -37,6 +37,7 @@ from tiling.routines.table import ROUTINES, routine_of
 __all__ = ["Stage", "find_stages", "is_inlinable", "ops_of"]
 
 EXPENSIVE = 8.0
+NARROW = 8.0  # times that an op on one float of 16 bits takes: it is widened and rounded
 WORTH_STORING_BYTES = 1 << 14  # less than that is in the nearest cache anyway
 WORTH_REPEATS = 4  # times that an expensive value is repeated,
 WORTH_SAVING = 1 << 19  # and the additions' worth of time that it takes then
@@ -142,7 +143,8 @@ def find_stages(program: Program, refused: Mapping[Op, Declined]) -> list[Stage]
         if declined[op] is None and routine is not None:
             wanted.update(routine.in_memory(op))
             if routine.is_one_by_one:  # a nest computes several elements at once
-                wanted.update(v for v in _parts_of(op.operands) if weight[v] >= EXPENSIVE and _bytes(v) >= WORTH_STORING_BYTES)
+                each = (v for v in _parts_of(op.operands) if _bytes(v) >= WORTH_STORING_BYTES)
+                wanted.update(v for v in each if _one_by_one(v, weight) >= EXPENSIVE)
         elif declined[op] is not None:
             wanted.update(op_inputs(op))
         elif isinstance(op.definition.semantics, Fold):
@@ -314,6 +316,14 @@ def _uses(op: Op, operand: Value) -> float:
     """How many products, or windows, an element of a contraction's or a fold's operand takes part in."""
     terms = prod(v.interval.size for v in Reads(op, 0).ranges) if _has_known_shape(op) else 1
     return op.results[0].tensor.size_elems * terms / max(operand.tensor.size_elems, 1)
+
+
+def _one_by_one(v: Value, weight: Mapping[Value, float]) -> float:
+    """What an element takes that no vector computes, in additions."""
+    is_converted = v.op is not None and v.op.name == "stablehlo.convert"
+    narrow = v.op.operands[0] if v.op is not None and is_converted else v
+    element = narrow.tensor.element
+    return max(weight[v], weight.get(narrow, 0.0) * NARROW if element.is_float and element.bits <= 16 else 0.0)
 
 
 def _bytes(v: Value) -> int:

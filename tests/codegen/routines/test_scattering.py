@@ -267,3 +267,55 @@ def test_a_matrix_that_is_not_positive_definite_spoils_itself_alone() -> None:
 }"""
     a = np.stack([np.eye(4) * 4 + 1, -np.eye(4), np.full((4, 4), np.nan)])
     compare(text, a, bound=1e-12)
+
+
+@pytest.mark.parametrize(("word", "kind"), [("maximum", "f32"), ("minimum", "f64"), ("maximum", "f16"), ("minimum", "i32")])
+def test_extremes_of_scattered_numbers_have_no_branch(word: str, kind: str) -> None:
+    """NaNs, zeros of both signs. LLVM asks for a float's sign, which nobody foresees: five updates for each of 20,000 places took
+    390 us, and 122 since."""
+    text = SCATTER.format(
+        s="7", i="90x1", u="90", d="inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1",
+        body=f"%c = stablehlo.{word} %a, %b : tensor<f32>\n    stablehlo.return %c : tensor<f32>",
+    ).replace("f32", kind)  # fmt: skip
+    dtype = hlo.element_type(kind).dtype
+    rng = np.random.default_rng(1)
+    numbers = np.array([-2, -1, 0, -0.0, 1, 2]) if kind == "i32" else np.array([-2, -1, 0, -0.0, 0, -0.0, 1, -np.inf])
+    x, u = rng.choice(numbers, 7).astype(dtype), rng.choice(numbers, 90).astype(dtype)
+    places = rng.integers(-1, 6, (90, 1)).astype(np.int32)
+    places[places == 5] = 6
+    if kind != "i32":
+        x[0], u[places[:, 0] == 1] = np.nan, np.where(np.arange(90) == 40, np.nan, u)[places[:, 0] == 1]
+    executable = compare(text, x, places, u)
+    assert (f"{word}_by_selects" in executable.kernels[-1].source) == (kind in ("f32", "f64"))
+    if kind != "i32":
+        found, wanted = executable(x, places, u)[0], interp.evaluate(hlo.parse(text), x, places, u)[0]
+        numbers_at = ~np.isnan(wanted)
+        np.testing.assert_array_equal(np.signbit(found)[numbers_at], np.signbit(wanted)[numbers_at])
+
+
+@pytest.mark.parametrize(("kind", "update", "is_stored"), [
+    ("f16", "%a = stablehlo.add %u, %u : {u}", True), ("bf16", "%a = stablehlo.multiply %u, %u : {u}", True),
+    ("f16", "%a = stablehlo.reshape %u : ({u}) -> {u}", False), ("f32", "%a = stablehlo.add %u, %u : {u}", False),
+    ("f32", "%a = stablehlo.exponential %u : {u}", True),
+])  # fmt: skip
+def test_updates_that_take_long_one_by_one_are_computed_in_vectors_before(kind: str, update: str, is_stored: bool) -> None:
+    """Of 16 bits an addition does: it widens and rounds; a segment's sum took 1.7 times JAX's time."""
+    n = 20_000
+    u, w, scalar = f"tensor<{n}x{kind}>", f"tensor<{n}xf32>", "tensor<f32>"
+    text = f"""
+func.func @main(%x: tensor<9xf32>, %i: tensor<{n}x1xi32>, %u: {u}) -> tensor<9xf32> {{
+  {update.format(u=u)}
+  %w = stablehlo.convert %a : ({u}) -> {w}
+  %r = "stablehlo.scatter"(%x, %i, %w) <{{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+    scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}}> ({{
+  ^bb0(%c: {scalar}, %d: {scalar}):
+    %s = stablehlo.add %c, %d : {scalar}
+    stablehlo.return %s : {scalar}
+  }}) : (tensor<9xf32>, tensor<{n}x1xi32>, {w}) -> tensor<9xf32>
+  return %r : tensor<9xf32>
+}}"""
+    rng = np.random.default_rng(2)
+    x, places = np.zeros(9, np.float32), rng.integers(-1, 10, (n, 1)).astype(np.int32)
+    values = rng.integers(-3, 4, n).astype(hlo.element_type(kind).dtype)
+    executable = compare(text, x, places, values, bound=1e-4)
+    assert (len(executable.kernels) > 1) == is_stored

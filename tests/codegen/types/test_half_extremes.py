@@ -159,7 +159,8 @@ def test_extremes_of_widened_halves_are_the_evaluators_bit_by_bit(inner: str, co
         + "".join(f"  %{v} = stablehlo.convert %{w} : ({h}) -> {t}\n" for v, w in zip("xyz", "abc", strict=True))
         + f"  %i = stablehlo.{inner} %x, %y : {t}\n  %o = stablehlo.{outer} %i, %z : {t}\n  %l = stablehlo.{inner} %o, %k : {t}\n"
         f"  %r = stablehlo.reduce(%x init: %s) applies stablehlo.{inner} across dimensions = [1] : ({t}, tensor<f32>) -> {row}\n"
-        f"  %q = stablehlo.reduce(%i init: %s) applies stablehlo.{inner} across dimensions = [0]\n : ({t}, tensor<f32>) -> {column}\n"
+        f"  %q = stablehlo.reduce(%i init: %s) applies stablehlo.{inner} across dimensions = [0]\n"
+        f"       : ({t}, tensor<f32>) -> {column}\n"
         f"  return %o, %l, %r, %q : {t}, {t}, {row}, {column}\n}}"
     )
     arrays = special("f16", (3, 40, n))
