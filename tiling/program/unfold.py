@@ -5,6 +5,7 @@
     scatter f x of no updates         ->  x
     select_and_scatter of no source   ->  its initial value everywhere
     optimization_barrier x            ->  x
+    sort x along a dimension of 1     ->  x
     reduce x over dimensions of 1     ->  body(init, x) on the whole tensors
     batch_norm_training x, …          ->  mean, variance, (x - mean) / sqrt(variance + epsilon) * scale + offset
     unary_einsum "ab->a"              ->  a sum
@@ -108,6 +109,11 @@ def _select_and_scatter(b: Builder, op: Op, operands: Sequence[Value]) -> Sequen
 
 def _barrier(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value]:
     return operands
+
+
+def _sort(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """Rows of one element are sorted."""
+    return operands if operands[0].shape[op.attr("dimension")] <= 1 else None
 
 
 def _product(b: Builder, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
@@ -281,6 +287,7 @@ UNFOLDED: dict[str, Unfold] = {
     "stablehlo.bitcast_convert": bitcast_convert,
     "xla.bitcast": bitcast,
     "stablehlo.optimization_barrier": _barrier,
+    "stablehlo.sort": _sort,
     "stablehlo.reduce": _reduce,
     "stablehlo.get_dimension_size": _dimension_size,
     "stablehlo.unary_einsum": _unary_einsum,

@@ -194,3 +194,25 @@ def test_a_loop_that_runs_once_is_its_body(times: int) -> None:
     x = np.arange(8, dtype=np.float32)
     for found, expected in zip(codegen.compile(module)(x), interp.evaluate(module, x), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+SORTED = [((6, 1), 1, True), ((6, 1), 0, False), ((1, 5), 0, True), ((6, 1), -1, True)]
+
+
+@pytest.mark.parametrize(("shape", "dimension", "is_sorted"), SORTED)
+def test_rows_of_one_element_are_sorted(shape: tuple[int, int], dimension: int, is_sorted: bool) -> None:
+    t, p = (f"tensor<{'x'.join(map(str, shape))}x{e}>" for e in ("f32", "i32"))
+    text = f"""func.func @main(%x: {t}) -> ({t}, {p}) {{
+  %i = stablehlo.iota dim = 0 : {p}
+  %r:2 = "stablehlo.sort"(%x, %i) <{{dimension = {dimension} : i64, is_stable = true}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d: tensor<i32>):
+    %l = stablehlo.compare LT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %l : tensor<i1>
+  }}) : ({t}, {p}) -> ({t}, {p})
+  return %r#0, %r#1 : {t}, {p}
+}}"""
+    module = hlo.parse(text)
+    assert any(op.name == "stablehlo.sort" for op in flatten(module, supports=codegen.supports).ops) != is_sorted
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for found, wanted in zip(codegen.compile(module)(x), interp.evaluate(module, x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
