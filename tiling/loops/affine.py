@@ -107,6 +107,23 @@ def divisions(e: Expr) -> list[FloorDiv | Mod]:
     return found
 
 
+def row_lengths(e: Expr, v: Var) -> set[int]:
+    """By how many of a variable's values quotients and rests in an expression divide it.
+
+    >>> i = Var("i")
+    >>> sorted(row_lengths((i // 100) % 300 + i % 10, i))
+    [10, 100, 30000]
+    """
+    return {n * x.divisor for x in divisions(e) if isinstance(x.divisor, int) and (n := _in_a_step(x.numerator, v))}
+
+
+def _in_a_step(e: Expr, v: Var) -> int:
+    """After how many steps of a variable a quotient of it is another one; 0 for what is no such quotient."""
+    if isinstance(e, FloorDiv):
+        return _in_a_step(e.numerator, v) * e.divisor if isinstance(e.divisor, int) else 0
+    return int(e is v)
+
+
 def linear(e: Expr, wanted: Sequence[Var]) -> _Parts | None:
     """(rest, coefficients) with e = rest + sum of coefficient * variable, or None when some variable occurs otherwise."""
     key = (e, tuple(wanted))

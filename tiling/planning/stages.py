@@ -323,7 +323,8 @@ def _one_by_one(v: Value, weight: Mapping[Value, float]) -> float:
     is_converted = v.op is not None and v.op.name == "stablehlo.convert"
     narrow = v.op.operands[0] if v.op is not None and is_converted else v
     element = narrow.tensor.element
-    return max(weight[v], weight.get(narrow, 0.0) * NARROW if element.is_float and element.bits <= 16 else 0.0)
+    is_narrow = isinstance(element, ElementType) and element.is_float and element.bits <= 16
+    return max(weight[v], weight.get(narrow, 0.0) * NARROW if is_narrow else 0.0)
 
 
 def _bytes(v: Value) -> int:
