@@ -9,6 +9,7 @@ from math import prod
 from hlo.registry import Fold
 from indexing.expr import Var
 from tiling.elements.folds import has_own_body
+from tiling.elements.monoids import monoid_of
 from tiling.loops.affine import rows_of_results, steps_along
 from tiling.loops.element_ir import Load, Node, children, has_runtimes, loads, loads_among, node_variables, runtimes_of
 from tiling.loops.ir import Buffer, Loop, LoopKind, Nest
@@ -32,7 +33,8 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
 
     for i, for r: out[i] += in[r, i]   ->   for r, for i: out[i] += in[r, i]
 
-    Other loops keep their order, parallel ones before reductions. Whoever foresees this order asks here, too: all of them see
+    Other loops keep their order, parallel ones before reductions; so do all reductions where a fold is not shown to be the same in
+    any order. Whoever foresees this order asks here, too: all of them see
     that the pass is skipped.
     """
     if len(nest.loops) < 2 or nest.order_is_fixed or not runs("order_loops"):
@@ -45,7 +47,8 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
         if x.runtimes:
             steps = steps_looked_up(steps, [v in node_variables(x, memo) for v in variables])
         accesses.append((steps, 1.0))
-    best, movable = innermost(nest.loops, accesses)
+    stays = nest.reductions[:-1] if _folds_in_order(nest) else []
+    best, movable = innermost(nest.loops, accesses, stays)
     if best.kind is LoopKind.REDUCTION and best.extent < LONG_FOLD:
         best = _beside(nest, movable) or best
     along = [*_going_on(nest, best, movable, accesses, buffer_of), best]
@@ -54,6 +57,13 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
         along = [scan]  # its running results stay in registers, one for each of few columns
     others = sorted((x for x in nest.loops if x not in along), key=lambda x: x.kind is not LoopKind.PARALLEL)
     return replace(nest, loops=(*others, *along))
+
+
+def _folds_in_order(nest: Nest) -> bool:
+    """Whether a nest folds by a body for which the order of several reductions may count."""
+    over = nest.reductions
+    bodies = [f for f in nest.folds if has_own_body(f.op)] if len(over) > 1 else []
+    return not all(monoid_of(f, over, {}, {}) for f in bodies)
 
 
 def _going_on(
@@ -124,8 +134,8 @@ def loads_that_count(nest: Nest) -> list[Load]:
     return loads_among(found)
 
 
-def innermost(loops: Sequence[Loop], accesses: Sequence[Access]) -> tuple[Loop, list[Loop]]:
-    """The loop that should be innermost by the accesses' steps, and those that may be."""
+def innermost(loops: Sequence[Loop], accesses: Sequence[Access], stays: Sequence[Loop] = ()) -> tuple[Loop, list[Loop]]:
+    """The loop that should be innermost by the accesses' steps, and those that may be: none that `stays` outside."""
 
     def score(k: int, extent: int) -> float:
         if extent <= 1:
@@ -135,7 +145,7 @@ def innermost(loops: Sequence[Loop], accesses: Sequence[Access]) -> tuple[Loop, 
 
     # A loop whose variable bounds another one stays outside of it.
     bounding = {v for y in loops for e in (y.lower, y.upper) for v in e.variables}
-    movable = [k for k, x in enumerate(loops) if x.variable not in bounding]
+    movable = [k for k, x in enumerate(loops) if x.variable not in bounding and x not in stays]
     best = max(reversed(movable), key=lambda k: score(k, loops[k].extent))
     return loops[best], [loops[k] for k in movable]
 

@@ -78,3 +78,31 @@ def test_few_steps_of_a_fold_with_a_body_are_written_out(shape: tuple[int, int],
     x = x.T.copy() if across else x
     for found, wanted in zip(codegen.compile(plan)(x), interp.evaluate(module, x), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dims", ["1, 0, 2", "2, 1, 0", "1, 2, 0", "2, 0, 1"])
+@pytest.mark.parametrize("shape", [(4, 3, 2), (5, 6, 200), (33, 2, 25)])
+def test_a_fold_whose_order_counts_runs_in_the_ops_order(shape: tuple[int, ...], dims: str) -> None:
+    """x -> a x + b, one after the other: along memory the loops over two dimensions of a transpose came in another order."""
+    order = [int(d) for d in dims.split(",")]
+    x, y = ("x".join(map(str, s)) for s in (shape, [shape[d] for d in order]))
+    row = f"tensor<{shape[order[2]]}xi32>"
+    text = f"""func.func @main(%x: tensor<{x}xi32>) -> ({row}, {row}) {{
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %y = stablehlo.transpose %x, dims = [{dims}] : (tensor<{x}xi32>) -> tensor<{y}xi32>
+  %z = stablehlo.add %y, %y : tensor<{y}xi32>
+  %r:2 = stablehlo.reduce(%y init: %one), (%z init: %zero) across dimensions = [0, 1]
+    : (tensor<{y}xi32>, tensor<{y}xi32>, tensor<i32>, tensor<i32>) -> ({row}, {row})
+    reducer(%a: tensor<i32>, %c: tensor<i32>) (%b: tensor<i32>, %d: tensor<i32>) {{
+    %e = stablehlo.multiply %a, %c : tensor<i32>
+    %f = stablehlo.multiply %b, %c : tensor<i32>
+    %g = stablehlo.add %f, %d : tensor<i32>
+    stablehlo.return %e, %g : tensor<i32>, tensor<i32>
+  }}
+  return %r#0, %r#1 : {row}, {row}
+}}"""
+    module = hlo.parse(text)
+    numbers = np.random.default_rng(0).integers(1, 4, shape).astype(np.int32)
+    for found, wanted in zip(codegen.compile(module)(numbers), interp.evaluate(module, numbers), strict=True):
+        np.testing.assert_array_equal(found, wanted)
