@@ -92,7 +92,13 @@ def _apply(e: Expr, args: list[Any], smallest: Callable[[Any, Any], Any], greate
     raise TypeError(f"no atom: {type(e).__name__}")
 
 
-def _parts(e: Expr) -> tuple[Expr, ...]:
+def parts(e: Expr) -> tuple[Expr, ...]:
+    """What an atom is made of: numerator and divisor, factors or arguments; nothing of a variable.
+
+    >>> d0 = Var("d0")
+    >>> [str(p) for p in parts((d0 + 1) // 4)]
+    ['d0 + 1']
+    """
     if isinstance(e, (FloorDiv, Mod)):
         return (e.numerator, e.divisor) if isinstance(e.divisor, Expr) else (e.numerator,)
     if isinstance(e, Product):
@@ -124,7 +130,7 @@ def fold(
                 if isinstance(atom, Var):
                     v = leaf(atom)
                 else:
-                    v = _apply(atom, [value(p) for p in _parts(atom)], smallest, greatest)
+                    v = _apply(atom, [value(p) for p in parts(atom)], smallest, greatest)
                 memo[atom] = v
             part = v if k == 1 else v * k
             total = part if total is None else total + part

@@ -33,9 +33,8 @@ def order_loops(nest: Nest, buffer_of: Callable[[Load], Buffer]) -> Nest:
 
     for i, for r: out[i] += in[r, i]   ->   for r, for i: out[i] += in[r, i]
 
-    Other loops keep their order, parallel ones before reductions; so do all reductions where a fold is not shown to be the same in
-    any order. Whoever foresees this order asks here, too: all of them see
-    that the pass is skipped.
+    Other loops keep their order, parallel ones before reductions; so do all reductions where a fold is not shown to be the same
+    in any order. Whoever foresees this order asks here, too: all of them see that the pass is skipped.
     """
     if len(nest.loops) < 2 or nest.order_is_fixed or not runs("order_loops"):
         return nest

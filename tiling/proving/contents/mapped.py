@@ -27,10 +27,12 @@ from hlo.registry import SumOfProducts
 from indexing.deriving.derive import Reads
 from indexing.exact.isl import context, full_relation
 from indexing.expr import Expr, Interval, substitute
+from indexing.map import IndexingMap
 from indexing.transform import merge_runtimes
 from tiling.loops.domains.iterations import Access, Domain
 from tiling.loops.element_ir import loads
 from tiling.loops.ir import Buffer, Contract, Nest, Schedule, Scope
+from tiling.proving.contents.each_iteration import in_every_iteration, leads_along
 from tiling.proving.contents.element_relations import (
     factors,
     in_any_block,
@@ -143,6 +145,10 @@ class _Check:
         return witness
 
     def _mapped(self) -> str | None:
+        flows = [f for f in self._flows() if f.value is not self.value]
+        maps = maps_that_count(self.value, self.kept - {self.value}, False)
+        if all(any(leads_along(self.statement.write, f, m) for m in maps.get(f.value, ())) for f in flows):
+            return None
         for w, r in self._reads().items():
             if w is self.value:
                 continue
@@ -175,6 +181,8 @@ class _Check:
                     for m in maps:
                         if m.unknown is not None:
                             raise Undecided(m.unknown.reason)
+                        if v is self.value and self._is_loaded_along(m, w):
+                            continue
                         rest = missing.apply_range(plain(full_relation(merge_runtimes(m))))
                         rest = rest.subtract(reads[w]) if w in reads else rest
                         if rest.is_empty():
@@ -186,6 +194,13 @@ class _Check:
             if not todo:
                 return None
         raise Undecided(f"more than {DEPTH} values are computed in place of one another")
+
+    def _is_loaded_along(self, m: IndexingMap, w: Value) -> bool:
+        """Whether each iteration loads the one element that `m` leads to, so that nothing along it is missing."""
+        write, statement = self.statement.write, self.statement
+        if statement.in_blocks and statement.goes_on:
+            return False  # elements are there that no iteration stores
+        return any(f.value is w and in_every_iteration(f.read, write) and leads_along(write, f, m) for f in self._flows())
 
     def _stored(self) -> list[tuple[Value, islpy.Map]]:
         """What is stored: its elements, as relations from (block, where each one starts anew, and element)."""
