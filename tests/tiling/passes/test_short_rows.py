@@ -11,6 +11,7 @@ import interp
 import tiling
 from tests.tiling.passes.test_lane_folds import program
 from tiling.loops.ir import Nest, Turn
+from tiling.passes import order_loops
 from tiling.pipeline import finished
 
 
@@ -80,17 +81,14 @@ def test_few_steps_of_a_fold_with_a_body_are_written_out(shape: tuple[int, int],
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("dims", ["1, 0, 2", "2, 1, 0", "1, 2, 0", "2, 0, 1"])
-@pytest.mark.parametrize("shape", [(4, 3, 2), (5, 6, 200), (33, 2, 25)])
-def test_a_fold_whose_order_counts_runs_in_the_ops_order(shape: tuple[int, ...], dims: str) -> None:
-    """x -> a x + b, one after the other: along memory the loops over two dimensions of a transpose came in another order."""
-    order = [int(d) for d in dims.split(",")]
+def _steps_of_affine_maps(shape: tuple[int, ...], order: list[int]) -> hlo.Module:
+    """x -> a x + b, one after the other, over the first two dimensions of a transpose."""
     x, y = ("x".join(map(str, s)) for s in (shape, [shape[d] for d in order]))
     row = f"tensor<{shape[order[2]]}xi32>"
-    text = f"""func.func @main(%x: tensor<{x}xi32>) -> ({row}, {row}) {{
+    return hlo.parse(f"""func.func @main(%x: tensor<{x}xi32>) -> ({row}, {row}) {{
   %one = stablehlo.constant dense<1> : tensor<i32>
   %zero = stablehlo.constant dense<0> : tensor<i32>
-  %y = stablehlo.transpose %x, dims = [{dims}] : (tensor<{x}xi32>) -> tensor<{y}xi32>
+  %y = stablehlo.transpose %x, dims = {order} : (tensor<{x}xi32>) -> tensor<{y}xi32>
   %z = stablehlo.add %y, %y : tensor<{y}xi32>
   %r:2 = stablehlo.reduce(%y init: %one), (%z init: %zero) across dimensions = [0, 1]
     : (tensor<{y}xi32>, tensor<{y}xi32>, tensor<i32>, tensor<i32>) -> ({row}, {row})
@@ -101,8 +99,27 @@ def test_a_fold_whose_order_counts_runs_in_the_ops_order(shape: tuple[int, ...],
     stablehlo.return %e, %g : tensor<i32>, tensor<i32>
   }}
   return %r#0, %r#1 : {row}, {row}
-}}"""
-    module = hlo.parse(text)
+}}""")
+
+
+@pytest.mark.parametrize("order", [[1, 0, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]])
+@pytest.mark.parametrize("shape", [(4, 3, 2), (5, 6, 200), (33, 2, 25)])
+def test_a_fold_whose_order_counts_runs_in_the_ops_order(shape: tuple[int, ...], order: list[int]) -> None:
+    """Along memory the loops over two dimensions of a transpose came in another order."""
+    module = _steps_of_affine_maps(shape, order)
     numbers = np.random.default_rng(0).integers(1, 4, shape).astype(np.int32)
     for found, wanted in zip(codegen.compile(module)(numbers), interp.evaluate(module, numbers), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_fold_in_another_order_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = _steps_of_affine_maps((4, 3, 2), [2, 0, 1])
+    (right,) = tiling.plan(module, supports=codegen.supports).fusions
+    proof = tiling.prove(right)
+    assert proof, proof.refuted
+    assert "in order" in {o.name for o in proof.obligations}
+    monkeypatch.setattr(order_loops, "_folds_in_order", lambda nest: False)
+    (wrong,) = tiling.plan(module, supports=codegen.supports).fusions
+    found = [o for o in tiling.prove(wrong).refuted if o.name == "in order"]
+    assert found
+    assert "r is folded before r'" in found[0].witness

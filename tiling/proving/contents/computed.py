@@ -55,6 +55,8 @@ def computed_questions(schedule: Schedule, ask: Questions, lowered: Schedule | N
     down = all(schedule.ranges.get(f.variable) == Interval(0, 0) for p in schedule.phases for f in p.flags)
     for v in checker.folds if down else ():
         yield "folded once", f"%{v.name or '?'}", _bound(checker.once, v)
+        if checker.has_order(v):
+            yield "in order", f"%{v.name or '?'}", _bound(checker.in_order, v)
     for nest, place, op in checker.nests():
         for s in nest.stores:
             to = ", ".join(map(str, s.index))

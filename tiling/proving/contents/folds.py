@@ -1,4 +1,4 @@
-"""Folds: is what they fold what the op folds, from its initial value, each element of its range once?"""
+"""Folds: is what they fold what the op folds, from its initial value, each element once, and in an order that may be?"""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hlo.access import Condition
 from hlo.errors import Declined
 from hlo.module import Op, Value
 from hlo.registry import Fold
+from indexing.exact.isl import context
 from indexing.expr import Const, Expr, Interval, Var, substitute
-from tiling.elements.folds import combined_function
+from tiling.elements.folds import combined_function, has_own_body
 from tiling.elements.monoids import monoid_of
 from tiling.loops.carry import starts_from_state
 from tiling.loops.domains.iterations import Domain
@@ -39,7 +40,7 @@ from tiling.proving.contents.statements import (
     starting,
     unscaled,
 )
-from tiling.proving.relations import Undecided, coordinates, points_where, relation_of
+from tiling.proving.relations import Undecided, coordinates, named, points_where, relation_of
 
 __all__ = ["Folds"]
 
@@ -227,6 +228,42 @@ class Folds(PartsOfLowered):
         held = self._that_count(v, rank - v.rank)
         bad = missing.intersect(held) if held is not None else missing
         return None if bad.is_empty() else f"an element that counts is not folded: {coordinates(bad.sample_point())}"
+
+    def has_order(self, v: Value) -> bool:
+        """Whether it may count in which order a value's elements are folded: nothing shows that its body has none."""
+        op = v.op
+        if op is None or not isinstance(op.definition.semantics, Fold) or not has_own_body(op):
+            return False
+        return any(
+            isinstance(monoid_of(f, (), self.schedule.ranges, self.monoids), Declined) for f, nest, *_ in self.folds[v]
+            if not self._are_parts(f) and all(x.kind is not LoopKind.SCAN for x in nest.loops)
+        )  # fmt: skip
+
+    def in_order(self, v: Value) -> str | None:
+        return self.ask.ask(lambda: self._told(lambda: self._in_order(v)))
+
+    def _in_order(self, v: Value) -> str | None:
+        """Two elements of the op's range that one step folds the other way round."""
+        for f, nest, place, _ in self.folds[v]:
+            if any(x.kind is LoopKind.SCAN for x in nest.loops) or self._are_parts(f):
+                continue
+            taken, domain = self._taken(f, place), place.domain
+            q = [taken.solved.get(x, x) for x in taken.made]
+            order = [k for e in q for k, (x, _) in enumerate(domain.variables) if x is e]
+            if len(order) == len(q) and order == sorted(order):
+                continue
+            if any(x not in domain.ranges for e in (*q, *taken.at) for x in e.variables):
+                raise Assumed("which elements of its range an iteration folds does not follow from what it loads")
+            key = (*(x for x, _ in domain.variables[: domain.shared]), *taken.at)
+            m = relation_of(domain, (*key, *q))
+            earlier = m.reverse().apply_range(islpy.Map.lex_lt(m.get_space().domain())).apply_range(m)
+            same = islpy.Map.identity(islpy.Space.alloc(context(), 0, len(key), len(key)))
+            later = islpy.Map.lex_gt(islpy.Space.set_alloc(context(), 0, len(q)))
+            wrong = earlier.intersect(same.flat_product(later))
+            if not wrong.is_empty():
+                names = [f"{x}{k}{tag}" for tag in ("", "'") for x, n in (("i", len(key)), ("r", len(q))) for k in range(n)]
+                return f"r is folded before r': {named(wrong.wrap(), names)}"
+        return None
 
     def _that_count(self, v: Value, before: int) -> islpy.Set | None:
         """The (result, index of the range) at which an op reads more than what changes nothing; None for all of them."""
