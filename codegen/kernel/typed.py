@@ -13,8 +13,9 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from codegen.kernel import types
 from codegen.kernel.ir import (
@@ -61,6 +62,8 @@ __all__ = [
     "typed",
 ]
 
+T = TypeVar("T")
+
 BINARY: dict[str, Any] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
     "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
@@ -69,6 +72,9 @@ UNARY: dict[str, Any] = {"-": operator.neg, "+": operator.pos, "~": operator.inv
 COMPARE: dict[str, Any] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
+
+
+_OF_INDICES = frozenset((operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod))
 
 
 class NotStructured(Exception):
@@ -102,11 +108,16 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """`function` of operands, each converted to the type that `signature` asks for."""
+    """`function` of operands, each converted to the type that `signature` asks for.
+
+    An int64 made of numbers, arguments and variables alone, as addresses are, says which variables; in one kernel the same one is
+    the same object.
+    """
 
     function: Any
     signature: Any
     operands: tuple[TypedExpression, ...]
+    variables: frozenset[str] | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> Any:
@@ -202,6 +213,7 @@ class _Walk:
         self.given, self.namespace, self.signature_of = given, namespace, signature_of
         self.variables: dict[str, Any] = {}
         self.rules: dict[tuple[Any, ...], Any] = {}
+        self.same: dict[tuple[Any, ...], Any] = {}  # expressions, by what they are made of
 
     # ------------------------------------------------------------ statements
 
@@ -271,16 +283,16 @@ class _Walk:
         """An expression with its type; what Python folds before it runs is a literal."""
         folded = _folded(e)
         if folded is not None:
-            return _constant(folded)
+            return self.one((type(folded), folded), partial(_constant, folded)) if type(folded) is int else _constant(folded)
         made: TypedExpression = _EXPRESSIONS[type(e)](self, e)
         return made
 
     def name(self, name: str) -> TypedExpression:
         kind = self.variables.get(name)
         if kind is not None:
-            return Variable(kind, name)
+            return self.one((Variable, name), lambda: Variable(kind, name))
         if name in self.given:
-            return Argument(self.given[name], name)
+            return self.one((Argument, name), lambda: Argument(self.given[name], name))
         found = self.namespace.get(name)
         if not isinstance(found, float):
             raise NotStructured(f"{name} is no value")
@@ -333,7 +345,27 @@ class _Walk:
         signature = self.rules.get(key)
         if signature is None:
             signature = self.rules[key] = _rule(self.signature_of, function, kinds)
+        if function in _OF_INDICES and signature.return_type == types.int64:
+            variables = [_variables(x) for x in operands]
+            if None not in variables:
+                every = frozenset[str]().union(*(v for v in variables if v is not None))
+                return self.one((function, *map(id, operands)), lambda: Apply(function, signature, operands, every))
         return Apply(function, signature, operands)
+
+    def one(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """The only object of the kernel that is made of this."""
+        found = self.same.get(key)
+        if found is None:
+            found = self.same[key] = make()
+        made: T = found
+        return made
+
+
+def _variables(x: TypedExpression) -> frozenset[str] | None:
+    """The variables that an index is made of; None for what is none."""
+    if isinstance(x, Variable):
+        return frozenset((x.name,))
+    return x.variables if isinstance(x, Apply) else frozenset() if isinstance(x, Constant | Argument) else None
 
 
 @functools.lru_cache(4096)

@@ -147,13 +147,19 @@ def _divided(context: Any, b: Any, sig: Signature, values: Any) -> Any:
 
 
 def _floor_division(wants_quotient: bool) -> Callable[..., Any]:
-    """Known divisors are LLVM's to fold."""
+    """A known divisor above 0, as indices have, needs no questions; others that are known are LLVM's to fold."""
 
     def lower(context: Any, b: Any, sig: Signature, values: Any) -> Any:
         x, y = _operands(b, sig, values)
+        assert isinstance(sig.return_type, types.Integer)
+        if sig.return_type.signed and isinstance(y, ir.Constant) and y.constant > 0:
+            rest = b.srem(x, y)
+            is_below = b.icmp_signed("<", rest, ir.Constant(x.type, 0))
+            if wants_quotient:
+                return b.add(b.sdiv(x, y), b.sext(is_below, x.type))
+            return b.add(rest, b.select(is_below, y, ir.Constant(x.type, 0)))
         zero, one = ir.Constant(x.type, 0), ir.Constant(x.type, 1)
         is_zero = b.icmp_unsigned("==", y, zero)
-        assert isinstance(sig.return_type, types.Integer)
         if not sig.return_type.signed:
             made = (b.udiv if wants_quotient else b.urem)(x, b.select(is_zero, one, y))
             return b.select(is_zero, zero, made)

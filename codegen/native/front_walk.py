@@ -9,6 +9,7 @@ function is lowered is the library's to say.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -96,8 +97,13 @@ class _Walk:
         self.marks = loop_marks  # of loops
         self.marked = 0  # loops
         self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
+        self.changed: frozenset[str] = frozenset()  # variables that stand for something else than the turns of one loop around
+        self.turns: dict[str, Any] = {}  # the values of the variables of the loops around, but for those
+        self.indices: dict[int, Any] = {}  # of the indices made of those, in the blocks that lead here
+        self.made: list[list[int]] = [[]]  # which ones, by the statements that they are made for
 
     def function(self, body: Sequence[TypedStatement]) -> None:
+        self.changed = frozenset(_changed(body, frozenset()))
         start = self.builder.append_basic_block("body")
         self.builder.position_at_end(start)
         self.block(body)
@@ -130,7 +136,8 @@ class _Walk:
         for start, statements in ((then, s.then), (other, s.otherwise)):
             if start is not after:
                 self.builder.position_at_end(start)
-                self.block(statements)
+                with self.apart():
+                    self.block(statements)
                 self.go(after)
         self.builder.position_at_end(after)
 
@@ -165,12 +172,16 @@ class _Walk:
         b.store(b.sub(now, ir.Constant(_I64, 1), flags=["nsw"]), left)
         b.store(b.add(value, ir.Constant(_I64, s.step)), place)
         self.assign(s.variable, value)
+        if s.variable not in self.changed:
+            self.turns[s.variable] = value
         self.inside(s.body, head, after, self.marks.get(s, ""))
+        self.turns.pop(s.variable, None)
 
     def inside(self, statements: Iterable[TypedStatement], again: Any, after: Any, mark: str = "") -> None:
         """The body of a loop, and what comes after."""
         self.loops.append((again, after))
-        self.block(statements)
+        with self.apart():
+            self.block(statements)
         self.loops.pop()
         if not self.builder.block.is_terminated:
             jump = self.builder.branch(again)
@@ -184,6 +195,14 @@ class _Walk:
         if not self.builder.block.is_terminated:
             self.builder.branch(block)
 
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Statements whose indices are not there for those that follow."""
+        self.made.append([])
+        yield
+        for key in self.made.pop():
+            self.indices.pop(key, None)
+
     def assign(self, name: str, value: Any) -> None:
         place = self.places.get(name)
         if place is None:
@@ -196,7 +215,11 @@ class _Walk:
             self.kept[name] = self.builder.block, value
 
     def variable(self, e: Variable) -> Any:
-        """A variable's value: the very one that it was given where that is in the same block, else what its place holds."""
+        """A variable's value: the very one that it was given where that is in the same block, or goes through a loop around,
+        else what its place holds."""
+        turn = self.turns.get(e.name)
+        if turn is not None:
+            return turn
         block, value = self.kept.get(e.name, (None, None))
         return value if block is self.builder.block else self.builder.load(self.places[e.name])
 
@@ -219,12 +242,14 @@ class _Walk:
         """The first of ``count`` bits that is ``stop``, or the last: what comes after is not computed."""
         place = self.room(_I1)
         after = self.builder.append_basic_block("decided")
-        for k, bit in enumerate(bits, 1):
-            self.builder.store(bit, place)
-            more = self.builder.append_basic_block("undecided") if k < count else after
-            if more is not after:
-                self.builder.cbranch(bit, *((after, more) if stop else (more, after)))
-                self.builder.position_at_end(more)
+        with contextlib.ExitStack() as beyond:
+            for k, bit in enumerate(bits, 1):
+                self.builder.store(bit, place)
+                more = self.builder.append_basic_block("undecided") if k < count else after
+                if more is not after:
+                    self.builder.cbranch(bit, *((after, more) if stop else (more, after)))
+                    self.builder.position_at_end(more)
+                    beyond.enter_context(self.apart())
         self.builder.branch(after)
         self.builder.position_at_end(after)
         return self.builder.load(place)
@@ -232,6 +257,16 @@ class _Walk:
     # ------------------------------------------------------------ calls
 
     def of_apply(self, e: Apply) -> Any:
+        """An index is computed once: addresses differ by numbers, and each instruction is made, printed and read."""
+        if e.variables is None or not e.variables <= self.turns.keys():
+            return self.applied(e)
+        found = self.indices.get(id(e))
+        if found is None:
+            found = self.indices[id(e)] = self.applied(e)
+            self.made[-1].append(id(e))
+        return found
+
+    def applied(self, e: Apply) -> Any:
         # What is stored is computed before the place that it goes to, as Python does.
         stored = [self.value(e.operands[-1])] if e.function is operator.setitem else []
         values = [*map(self.value, e.operands[: len(e.operands) - len(stored)]), *stored]
@@ -251,6 +286,21 @@ class _Walk:
             return CONTEXT.cast(self.builder, value, kind, wanted)
         except TypeError as reason:
             raise NotStructured(str(reason)) from None
+
+
+def _changed(statements: Iterable[TypedStatement], around: frozenset[str]) -> Iterator[str]:
+    """The names that are assigned as they are, or by a loop within a loop of that name."""
+    for s in statements:
+        if isinstance(s, Set):
+            yield s.name
+        elif isinstance(s, Loop):
+            if s.variable in around:
+                yield s.variable
+            yield from _changed(s.body, around | {s.variable})
+        elif isinstance(s, Meanwhile):
+            yield from _changed(s.body, around)
+        elif isinstance(s, Test):
+            yield from _changed((*s.then, *s.otherwise), around)
 
 
 _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {
