@@ -178,6 +178,7 @@ class Test:
     test: TypedExpression
     then: tuple[TypedStatement, ...]
     otherwise: tuple[TypedStatement, ...]
+    joined: tuple[str, ...] = ()  # what both sides assign
 
 
 TypedStatement: TypeAlias = Set | Apply | Loop | Meanwhile | Test | Pass | Break | Continue | Return
@@ -185,11 +186,16 @@ TypedStatement: TypeAlias = Set | Apply | Loop | Meanwhile | Test | Pass | Break
 
 @dataclass(frozen=True, slots=True)
 class TypedKernel:
-    """A kernel with types: its arguments by name, its variables by name, its statements."""
+    """A kernel with types: its arguments by name, its variables by name, its statements.
+
+    Variables that are `direct` have one value wherever they are read: that of the only assignment before, in the same statements
+    or in those around; or one of a test's two, which both assign it.
+    """
 
     arguments: tuple[tuple[str, Any], ...]
     variables: Mapping[str, Any]
     body: tuple[TypedStatement, ...]
+    direct: frozenset[str]
 
 
 SignatureOf: TypeAlias = Callable[[Any, tuple[types.Type, ...]], types.Signature | None]
@@ -205,7 +211,7 @@ def typed(kernel: Kernel, kinds: Sequence[Any], namespace: Mapping[str, Any], si
     given = tuple(zip(names, kinds, strict=True))
     walk = _Walk(dict(given), namespace, signature_of)
     body = walk.block(kernel.body)
-    return TypedKernel(given, walk.variables, body)
+    return TypedKernel(given, walk.variables, body, frozenset(walk.variables) - walk.indirect)
 
 
 class _Walk:
@@ -213,17 +219,28 @@ class _Walk:
         self.given, self.namespace, self.signature_of = given, namespace, signature_of
         self.variables: dict[str, Any] = {}
         self.rules: dict[tuple[Any, ...], Any] = {}
+        self.assigned: set[str] = set()  # in the statements so far, and in those around
+        self.indirect: set[str] = set()  # names that are assigned again after that, or read where they are not
         self.same: dict[tuple[Any, ...], Any] = {}  # expressions, by what they are made of
 
     # ------------------------------------------------------------ statements
 
     def block(self, statements: Sequence[Statement]) -> tuple[TypedStatement, ...]:
+        before = self.assigned
+        made, _ = self.side(statements)
+        self.assigned = before
+        return made
+
+    def side(self, statements: Sequence[Statement]) -> tuple[tuple[TypedStatement, ...], set[str]]:
+        """Statements, and what they assign on the way to what follows them: nothing where they jump."""
         made = []
+        before, self.assigned = self.assigned, set(self.assigned)
         for s in statements:
             made.append(_STATEMENTS[type(s)](self, s))
             if isinstance(s, Break | Continue | Return):
-                break  # what follows a jump
-        return tuple(made)
+                self.assigned = before  # what follows a jump
+                break
+        return tuple(made), self.assigned - before
 
     def of_assign(self, s: Assign) -> TypedStatement:
         return self.set(s.name, self.value(s.value))
@@ -237,6 +254,7 @@ class _Walk:
             raise NotStructured(f"a name of two types, {name}: {known} and {kind}")
         if isinstance(kind, types.NoneType):
             raise NotStructured(f"a name for {kind}")
+        (self.indirect if name in self.assigned else self.assigned).add(name)
         return Set(name, value)
 
     def of_store(self, s: Store) -> TypedStatement:
@@ -268,14 +286,22 @@ class _Walk:
             step = int(known.value)
         if any(types.unliteral(x.kind) != types.int64 for x in (start, stop)):
             raise NotStructured("a range of other integers")
+        before = set(self.assigned)
         self.set(s.variable, Constant(types.int64, 0))
-        return Loop(s.variable, start, stop, step, self.block(s.body))
+        body = self.block(s.body)
+        self.assigned = before
+        return Loop(s.variable, start, stop, step, body)
 
     def of_while(self, s: While) -> TypedStatement:
         return Meanwhile(self.truth(s.test), self.block(s.body))
 
     def of_if(self, s: If) -> TypedStatement:
-        return Test(self.truth(s.test), self.block(s.then), self.block(s.otherwise))
+        test, before = self.truth(s.test), self.assigned
+        (then, of_then), self.assigned = self.side(s.then), before
+        (otherwise, of_other), self.assigned = self.side(s.otherwise), before
+        joined = of_then & of_other
+        self.assigned = before | joined
+        return Test(test, then, otherwise, tuple(sorted(joined)))
 
     # ------------------------------------------------------------ expressions
 
@@ -290,6 +316,8 @@ class _Walk:
     def name(self, name: str) -> TypedExpression:
         kind = self.variables.get(name)
         if kind is not None:
+            if name not in self.assigned:
+                self.indirect.add(name)
             return self.one((Variable, name), lambda: Variable(kind, name))
         if name in self.given:
             return self.one((Argument, name), lambda: Argument(self.given[name], name))

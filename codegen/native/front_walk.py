@@ -54,6 +54,7 @@ __all__ = ["NotStructured", "lower_structured"]
 _I1, _I64 = ir.IntType(1), ir.IntType(64)
 
 Typed = tuple[Any, Any]  # (type, LLVM's value)
+Feeds = tuple[tuple[Any, Any], ...]  # what changes from turn to turn, and its value in the next one
 
 
 def lower_structured(
@@ -79,7 +80,7 @@ def lower_structured(
     known.update((loop, f"{known[loop]}+{LINES}" if loop in known else LINES) for loop in lines)
     if is_marked:
         known.update(dict.fromkeys([*loops_that_look_up(made.body), *loops_that_update_apart(made.body)], SCALAR))
-    _Walk(given, made.variables, builder, epilogue, known).function(made.body)
+    _Walk(given, made.variables, made.direct, builder, epilogue, known).function(made.body)
     return with_nodes(str(builder.module), told is not None, vectors_a_line)
 
 
@@ -87,7 +88,8 @@ class _Walk:
     """The state of one walk: where code goes, where the variables are."""
 
     def __init__(
-        self, given: dict[str, Any], kinds: Any, builder: Any, epilogue: Callable[[], None], loop_marks: dict[Loop, str]
+        self, given: dict[str, Any], kinds: Any, direct: frozenset[str], builder: Any, epilogue: Callable[[], None],
+        loop_marks: dict[Loop, str],
     ) -> None:  # fmt: skip
         self.given, self.kinds, self.builder = given, kinds, builder
         self.frame = ir.IRBuilder(builder.block)
@@ -96,14 +98,13 @@ class _Walk:
         self.kept: dict[str, tuple[Any, Any]] = {}  # of those with a representation: block and value, which knows it
         self.marks = loop_marks  # of loops
         self.marked = 0  # loops
-        self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
-        self.changed: frozenset[str] = frozenset()  # variables that stand for something else than the turns of one loop around
-        self.turns: dict[str, Any] = {}  # the values of the variables of the loops around, but for those
-        self.indices: dict[int, Any] = {}  # of the indices made of those, in the blocks that lead here
+        self.loops: list[tuple[Any, Any, Feeds]] = []  # where `continue` and `break` go, and what the next turn begins with
+        self.direct = direct  # variables with one value, and the values of those assigned so far
+        self.values: dict[str, Any] = {}
+        self.indices: dict[int, Any] = {}  # of indices made of those alone, in the blocks that lead here
         self.made: list[list[int]] = [[]]  # which ones, by the statements that they are made for
 
     def function(self, body: Sequence[TypedStatement]) -> None:
-        self.changed = frozenset(_changed(body, frozenset()))
         start = self.builder.append_basic_block("body")
         self.builder.position_at_end(start)
         self.block(body)
@@ -133,13 +134,20 @@ class _Walk:
         then, after = self.builder.append_basic_block("then"), self.builder.append_basic_block("after")
         other = self.builder.append_basic_block("else") if s.otherwise else after
         self.builder.cbranch(test, then, other)
+        joined = [x for x in s.joined if x in self.direct]
+        found = []
         for start, statements in ((then, s.then), (other, s.otherwise)):
             if start is not after:
                 self.builder.position_at_end(start)
                 with self.apart():
                     self.block(statements)
+                found.append(([self.values[x] for x in joined], self.builder.block))
                 self.go(after)
         self.builder.position_at_end(after)
+        for k, name in enumerate(joined):
+            self.values[name] = self.builder.phi(CONTEXT.get_value_type(self.kinds[name]))
+            for values, block in found:
+                self.values[name].add_incoming(values[k], block)
 
     def do_while(self, s: Meanwhile) -> None:
         head, body, after = (self.builder.append_basic_block(n) for n in ("head", "loop", "after"))
@@ -159,37 +167,38 @@ class _Walk:
             uneven = b.icmp_signed(">", b.srem(length, ir.Constant(_I64, step)), zero)
             turns = b.add(b.sdiv(length, ir.Constant(_I64, step)), b.zext(uneven, _I64))
         turns = b.select(b.icmp_signed(">", length, zero), turns, zero)
-        left, place = (self.room(_I64, n) for n in ("left", "place"))
-        b.store(turns, left)
-        b.store(start, place)
+        before = b.block
         head, body, after = (b.append_basic_block(n) for n in ("head", "loop", "after"))
         b.branch(head)
         b.position_at_end(head)
-        now = b.load(left)
-        b.cbranch(b.icmp_signed(">", now, zero), body, after)
+        left, place = (b.phi(_I64, n) for n in ("left", "place"))
+        left.add_incoming(turns, before)
+        place.add_incoming(start, before)
+        b.cbranch(b.icmp_signed(">", left, zero), body, after)
         b.position_at_end(body)
-        value = b.load(place)
-        b.store(b.sub(now, ir.Constant(_I64, 1), flags=["nsw"]), left)
-        b.store(b.add(value, ir.Constant(_I64, s.step)), place)
-        self.assign(s.variable, value)
-        if s.variable not in self.changed:
-            self.turns[s.variable] = value
-        self.inside(s.body, head, after, self.marks.get(s, ""))
-        self.turns.pop(s.variable, None)
+        following = b.sub(left, ir.Constant(_I64, 1), flags=["nsw"]), b.add(place, ir.Constant(_I64, s.step))
+        self.assign(s.variable, place)
+        self.inside(s.body, head, after, self.marks.get(s, ""), tuple(zip((left, place), following, strict=True)))
 
-    def inside(self, statements: Iterable[TypedStatement], again: Any, after: Any, mark: str = "") -> None:
+    def inside(self, statements: Iterable[TypedStatement], again: Any, after: Any, mark: str = "", feeds: Feeds = ()) -> None:
         """The body of a loop, and what comes after."""
-        self.loops.append((again, after))
+        self.loops.append((again, after, feeds))
         with self.apart():
             self.block(statements)
+        jump = None if self.builder.block.is_terminated else self.do_continue()
         self.loops.pop()
-        if not self.builder.block.is_terminated:
-            jump = self.builder.branch(again)
-            if mark:
-                self.marked += 1
-                module = self.builder.module
-                jump.set_metadata("llvm.loop", module.add_metadata([ir.MetaDataString(module, f"{mark} {self.marked}")]))
+        if mark and jump is not None:
+            self.marked += 1
+            module = self.builder.module
+            jump.set_metadata("llvm.loop", module.add_metadata([ir.MetaDataString(module, f"{mark} {self.marked}")]))
         self.builder.position_at_end(after)
+
+    def do_continue(self) -> Any:
+        """The next turn of the loop around."""
+        again, _, feeds = self.loops[-1]
+        for changed, value in feeds:
+            changed.add_incoming(value, self.builder.block)
+        return self.builder.branch(again)
 
     def go(self, block: Any) -> None:
         if not self.builder.block.is_terminated:
@@ -204,6 +213,9 @@ class _Walk:
             self.indices.pop(key, None)
 
     def assign(self, name: str, value: Any) -> None:
+        if name in self.direct:
+            self.values[name] = value
+            return
         place = self.places.get(name)
         if place is None:
             kind = CONTEXT.get_value_type(self.kinds[name])
@@ -215,11 +227,10 @@ class _Walk:
             self.kept[name] = self.builder.block, value
 
     def variable(self, e: Variable) -> Any:
-        """A variable's value: the very one that it was given where that is in the same block, or goes through a loop around,
-        else what its place holds."""
-        turn = self.turns.get(e.name)
-        if turn is not None:
-            return turn
+        """A variable's value: the very one that it was given where that is the only one, or in the same block, else what its
+        place holds."""
+        if e.name in self.direct:
+            return self.values[e.name]
         block, value = self.kept.get(e.name, (None, None))
         return value if block is self.builder.block else self.builder.load(self.places[e.name])
 
@@ -240,11 +251,11 @@ class _Walk:
 
     def chain(self, bits: Iterable[Any], count: int, stop: bool) -> Any:
         """The first of ``count`` bits that is ``stop``, or the last: what comes after is not computed."""
-        place = self.room(_I1)
         after = self.builder.append_basic_block("decided")
+        found = []
         with contextlib.ExitStack() as beyond:
             for k, bit in enumerate(bits, 1):
-                self.builder.store(bit, place)
+                found.append((bit, self.builder.block))
                 more = self.builder.append_basic_block("undecided") if k < count else after
                 if more is not after:
                     self.builder.cbranch(bit, *((after, more) if stop else (more, after)))
@@ -252,13 +263,16 @@ class _Walk:
                     beyond.enter_context(self.apart())
         self.builder.branch(after)
         self.builder.position_at_end(after)
-        return self.builder.load(place)
+        decided = self.builder.phi(_I1)
+        for bit, block in found:
+            decided.add_incoming(bit, block)
+        return decided
 
     # ------------------------------------------------------------ calls
 
     def of_apply(self, e: Apply) -> Any:
         """An index is computed once: addresses differ by numbers, and each instruction is made, printed and read."""
-        if e.variables is None or not e.variables <= self.turns.keys():
+        if e.variables is None or not e.variables <= self.direct:
             return self.applied(e)
         found = self.indices.get(id(e))
         if found is None:
@@ -288,26 +302,11 @@ class _Walk:
             raise NotStructured(str(reason)) from None
 
 
-def _changed(statements: Iterable[TypedStatement], around: frozenset[str]) -> Iterator[str]:
-    """The names that are assigned as they are, or by a loop within a loop of that name."""
-    for s in statements:
-        if isinstance(s, Set):
-            yield s.name
-        elif isinstance(s, Loop):
-            if s.variable in around:
-                yield s.variable
-            yield from _changed(s.body, around | {s.variable})
-        elif isinstance(s, Meanwhile):
-            yield from _changed(s.body, around)
-        elif isinstance(s, Test):
-            yield from _changed((*s.then, *s.otherwise), around)
-
-
 _STATEMENTS: dict[type, Callable[[_Walk, Any], Any]] = {
     Apply: _Walk.of_apply, Loop: _Walk.do_loop, Meanwhile: _Walk.do_while, Test: _Walk.do_test,
     Set: lambda walk, s: walk.assign(s.name, walk.value(s.value)),
     Break: lambda walk, s: walk.builder.branch(walk.loops[-1][1]),
-    Continue: lambda walk, s: walk.builder.branch(walk.loops[-1][0]),
+    Continue: lambda walk, s: walk.do_continue(),
     Pass: lambda walk, s: None, Return: lambda walk, s: walk.leave(),
 }  # fmt: skip
 _EXPRESSIONS: dict[type, Callable[[_Walk, Any], Any]] = {
