@@ -62,6 +62,9 @@ SHORT = 128
 SOME_VECTORS = 64
 """Turns up to which an innermost loop is written out whole, so that the one around it is the innermost then."""
 
+MUCH = 150
+"""Operations in an innermost loop from which on LLVM writes out none around it: it would be 300 instructions in two turns."""
+
 LINE_BYTES, PAGE_BYTES, WAYS = 64, 4096, 8
 """Of a first cache: streams a multiple of the second apart share a set, which has room for so many of their lines."""
 
@@ -92,8 +95,8 @@ def marks(body: Iterable[TypedStatement]) -> dict[Loop, str] | None:
                         return None
             elif turns is None or turns < FEW_TURNS:
                 found[loop] = OUTER
-                inner = [_turns(x) for x in _all_loops(loop.body) if _is_innermost(x.body)]
-                if turns is not None and (any(n is not None and n <= SOME_VECTORS for n in inner) or _bounds_one(loop)):
+                inner = [x for x in _all_loops(loop.body) if _is_innermost(x.body)]
+                if turns is not None and (any(map(_is_written_out, inner)) or _bounds_one(loop)):
                     return None
     return found
 
@@ -204,6 +207,12 @@ def _offset(index: TypedExpression) -> tuple[TypedExpression | None, int]:
         if isinstance(last, Constant):
             return first, int(last.value) if index.function is operator.add else -int(last.value)
     return index, 0
+
+
+def _is_written_out(loop: Loop | Meanwhile) -> bool:
+    """Whether an innermost loop has so few turns that it is written out, and is so little then that one around it may be, too."""
+    turns = _turns(loop)
+    return turns is not None and turns <= SOME_VECTORS and sum(1 for _ in _applied(tuple(loop.body))) < MUCH
 
 
 def _bounds_one(loop: Loop) -> bool:
