@@ -73,7 +73,7 @@ def lower_structured(
     """
     made = typed(kernel, [kind for kind, _ in arguments], namespace, signature_of)
     given = {name: value for (name, _), (_, value) in zip(made.arguments, arguments, strict=True)}
-    told = marks(made.body) if is_marked else None
+    told = marks(made.body, made.direct) if is_marked else None
     vectors_a_line = LINE_BYTES // current_target().vector_bytes
     lines = loops_of_lines(made.body) if is_marked and vectors_a_line > 1 else ()
     known = dict(told or {})

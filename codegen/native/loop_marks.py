@@ -62,8 +62,9 @@ SHORT = 128
 SOME_VECTORS = 64
 """Turns up to which an innermost loop is written out whole, so that the one around it is the innermost then."""
 
-MUCH = 150
-"""Operations in an innermost loop from which on LLVM writes out none around it: it would be 300 instructions in two turns."""
+MUCH = 600
+"""Operations in all turns of a loop, addresses apart, from which on LLVM does not write it out: its limit is 300 instructions,
+and some of them may be left out."""
 
 LINE_BYTES, PAGE_BYTES, WAYS = 64, 4096, 8
 """Of a first cache: streams a multiple of the second apart share a set, which has room for so many of their lines."""
@@ -82,8 +83,11 @@ _LOOP = re.compile(r", !llvm\.loop !\d+")
 _DISABLE = '!{!"llvm.loop.unroll.disable"}'
 
 
-def marks(body: Iterable[TypedStatement]) -> dict[Loop, str] | None:
-    """The marks of a kernel's loops, none of them the tasks'. None where two pipelines run."""
+def marks(body: Iterable[TypedStatement], direct: frozenset[str]) -> dict[Loop, str] | None:
+    """The marks of a kernel's loops, none of them the tasks'. None where two pipelines run.
+
+    Variables that are `direct` (`TypedKernel`) keep no value from turn to turn.
+    """
     found: dict[Loop, str] = {}
     for tasks in _loops(body):
         for loop in (x for x in _all_loops(tasks.body) if isinstance(x, Loop)):
@@ -91,12 +95,12 @@ def marks(body: Iterable[TypedStatement]) -> dict[Loop, str] | None:
             if _is_innermost(loop.body):
                 if turns is not None and turns < SHORT:
                     found[loop] = INNER
-                    if _runs_on(loop):
+                    if _runs_on(loop, direct):
                         return None
             elif turns is None or turns < FEW_TURNS:
                 found[loop] = OUTER
                 inner = [x for x in _all_loops(loop.body) if _is_innermost(x.body)]
-                if turns is not None and (any(map(_is_written_out, inner)) or _bounds_one(loop)):
+                if turns is not None and (any(_is_written_out(x, turns) for x in inner) or _bounds_one(loop)):
                     return None
     return found
 
@@ -209,10 +213,13 @@ def _offset(index: TypedExpression) -> tuple[TypedExpression | None, int]:
     return index, 0
 
 
-def _is_written_out(loop: Loop | Meanwhile) -> bool:
-    """Whether an innermost loop has so few turns that it is written out, and is so little then that one around it may be, too."""
-    turns = _turns(loop)
-    return turns is not None and turns <= SOME_VECTORS and sum(1 for _ in _applied(tuple(loop.body))) < MUCH
+def _is_written_out(loop: Loop | Meanwhile, turns: int) -> bool:
+    """Whether an innermost loop has so few turns that it is written out, and is so little then that one of `turns` around it may
+    be, too."""
+    own = _turns(loop)
+    if own is None or own > SOME_VECTORS:
+        return False
+    return turns * sum(x.variables is None for x in _applied(tuple(loop.body))) < MUCH
 
 
 def _bounds_one(loop: Loop) -> bool:
@@ -220,9 +227,9 @@ def _bounds_one(loop: Loop) -> bool:
     return any(loop.variable in _read(x.start) | _read(x.stop) for x in _all_loops(loop.body) if isinstance(x, Loop))
 
 
-def _runs_on(loop: Loop) -> bool:
+def _runs_on(loop: Loop, direct: frozenset[str]) -> bool:
     """Whether a variable that the loop assigns is read before it is assigned, in the turn after."""
-    ours = {s.name for s in _statements(loop.body) if isinstance(s, Set)}
+    ours = {s.name for s in _statements(loop.body) if isinstance(s, Set)} - direct
     known: set[str] = set()
     for s in loop.body:
         if ours & _read(s) - known:

@@ -47,6 +47,10 @@ BODIES = {
     "a window": (
         "for r in range(3):\n            for i in range(16):\n                y[200*t + i] = reduce_add(y[200*t + i], x[r + i])"
     ),
+    "much in few rows": (
+        "for r in range(9):\n            for i in range(16):\n"
+        + "".join(f"                y[200*t + i + {n}] = x[r + i + {n}] * x[2*i + {n}]\n" for n in range(0, 320, 16))
+    ),
     "ends that a loop around says": (
         "for r in range(3):\n            for i in range(((-r + 55) // 2) + 1):\n                y[200*t + 60*r + i] = x[2*i + r]"
     ),

@@ -60,6 +60,100 @@ BODIES = {
     ),
     "a range backwards": "s = 0\n        for k in range(9, t, -2):\n            s = s * 2 + k\n        y[t] = s",
 }
+NAMES = {
+    "a value of the turn before": """
+y[t] = 0
+last = 1
+for k in range(6):
+    if k > t:
+        y[t] += last * 3
+    last = k + x[t]
+""",
+    "a branch that both sides assign": """
+for k in range(4):
+    if x[t] % 2 == 0:
+        v = t + k
+    else:
+        v = t - k
+    y[t] = v * 7 + v // 3
+""",
+    "a branch within one, and a name of one side": """
+if t > 3:
+    if t > 9:
+        v = t + 1
+    else:
+        w = t * 5
+        v = w - 2
+else:
+    v = 4
+y[t] = v + (v + 1) * 10
+""",
+    "a side that leaves": """
+y[t] = 0
+for k in range(9):
+    if k * k > t:
+        v = k
+        break
+    else:
+        v = -k
+    y[t] += v
+y[t] += (v + 1) * 100
+""",
+    "a side of which nothing goes on": """
+y[t] = 0
+for k in range(9):
+    if k > 4:
+        if k > t:
+            v = 1
+            break
+        else:
+            v = 2
+            continue
+    else:
+        v = 3
+    y[t] = y[t] * 2 + v
+""",
+    "one name for loops side by side and within each other": """
+s = 0
+for k in range(3):
+    s += x[k + t // 2]
+for k in range(4):
+    s += x[k + t // 2] * 2
+    for k in range(k, 5):
+        s += k * 7
+    s += x[k + t // 4] * k
+y[t] = s
+""",
+    "a counter that a loop within changes": """
+s = 0
+for k in range(3):
+    while s % 7 < k + 2 and k < 20:
+        s += k * 2 + 1
+        k = k + 1
+    s += k * 2 + 1
+y[t] = s
+""",
+    "an address in a chain, in a branch and after": """
+y[t] = 0
+if t > 2 and x[(t * 3) // 4] > 1 and x[(t * 3) // 4 - 1] < 9:
+    y[t] = x[(t * 3) // 4]
+y[t] += x[(t * 3) // 4] * 10
+""",
+    "an address made of what was read": """
+for k in range(3):
+    i = x[t] % 4
+    y[t] = x[i + k] + x[i + k + 1] * 3
+    if k == 1:
+        y[t] += x[i + k] * 5
+""",
+    "known divisors": """
+v = x[t] - 9
+y[t] = v // 1 + v % 1 * 3 + v // -3 * 10 + v % -3 * 100 + v // 4 * 7 + (5 - x[t]) % 7
+""",
+}
+"""What a name stands for where several statements assign it."""
+
+BODIES |= {name: text.strip().replace("\n", "\n        ") for name, text in NAMES.items()}
 NEEDS_NUMBA = {"a number of two types", "a step known at run time"}
 COUNT = 16
 
