@@ -14,8 +14,7 @@ import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from codegen.kernel import types
 from codegen.kernel.ir import (
@@ -61,8 +60,6 @@ __all__ = [
     "Variable",
     "typed",
 ]
-
-T = TypeVar("T")
 
 BINARY: dict[str, Any] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv, "%": operator.mod,
@@ -110,14 +107,15 @@ class Variable:
 class Apply:
     """`function` of operands, each converted to the type that `signature` asks for.
 
-    An int64 made of numbers, arguments and variables alone, as addresses are, says which variables; in one kernel the same one is
-    the same object.
+    An int64 made of integers, arguments and variables alone, as addresses are, says which variables. Its number is that of all in
+    the kernel that are made in the same way.
     """
 
     function: Any
     signature: Any
     operands: tuple[TypedExpression, ...]
     variables: frozenset[str] | None = field(default=None, compare=False)
+    number: int = field(default=0, compare=False)
 
     @property
     def kind(self) -> Any:
@@ -221,7 +219,7 @@ class _Walk:
         self.rules: dict[tuple[Any, ...], Any] = {}
         self.assigned: set[str] = set()  # in the statements so far, and in those around
         self.indirect: set[str] = set()  # names that are assigned again after that, or read where they are not
-        self.same: dict[tuple[Any, ...], Any] = {}  # expressions, by what they are made of
+        self.indices: dict[tuple[Any, ...], Apply] = {}  # by what they are made of
 
     # ------------------------------------------------------------ statements
 
@@ -309,7 +307,7 @@ class _Walk:
         """An expression with its type; what Python folds before it runs is a literal."""
         folded = _folded(e)
         if folded is not None:
-            return self.one((type(folded), folded), partial(_constant, folded)) if type(folded) is int else _constant(folded)
+            return _constant(folded)
         made: TypedExpression = _EXPRESSIONS[type(e)](self, e)
         return made
 
@@ -318,9 +316,9 @@ class _Walk:
         if kind is not None:
             if name not in self.assigned:
                 self.indirect.add(name)
-            return self.one((Variable, name), lambda: Variable(kind, name))
+            return Variable(kind, name)
         if name in self.given:
-            return self.one((Argument, name), lambda: Argument(self.given[name], name))
+            return Argument(self.given[name], name)
         found = self.namespace.get(name)
         if not isinstance(found, float):
             raise NotStructured(f"{name} is no value")
@@ -374,26 +372,29 @@ class _Walk:
         if signature is None:
             signature = self.rules[key] = _rule(self.signature_of, function, kinds)
         if function in _OF_INDICES and signature.return_type == types.int64:
-            variables = [_variables(x) for x in operands]
-            if None not in variables:
-                every = frozenset[str]().union(*(v for v in variables if v is not None))
-                return self.one((function, *map(id, operands)), lambda: Apply(function, signature, operands, every))
+            parts = [_index(x) for x in operands]
+            if None not in parts:
+                return self.index((function, *parts), signature, operands)
         return Apply(function, signature, operands)
 
-    def one(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """The only object of the kernel that is made of this."""
-        found = self.same.get(key)
+    def index(self, key: tuple[Any, ...], signature: Any, operands: tuple[TypedExpression, ...]) -> Apply:
+        """The only index of the kernel that is made of this."""
+        found = self.indices.get(key)
         if found is None:
-            found = self.same[key] = make()
-        made: T = found
-        return made
+            every = {x.name for x in operands if isinstance(x, Variable)}.union(
+                *(x.variables for x in operands if isinstance(x, Apply) and x.variables is not None)
+            )
+            found = self.indices[key] = Apply(key[0], signature, operands, frozenset(every), len(self.indices) + 1)
+        return found
 
 
-def _variables(x: TypedExpression) -> frozenset[str] | None:
-    """The variables that an index is made of; None for what is none."""
-    if isinstance(x, Variable):
-        return frozenset((x.name,))
-    return x.variables if isinstance(x, Apply) else frozenset() if isinstance(x, Constant | Argument) else None
+def _index(x: TypedExpression) -> object:
+    """What tells an integer, a name or an index from all others; None for what is none of these."""
+    if isinstance(x, Variable | Argument):
+        return x.name
+    if isinstance(x, Constant):
+        return x.value if type(x.value) is int else None
+    return (x.number,) if isinstance(x, Apply) and x.variables is not None else None
 
 
 @functools.lru_cache(4096)

@@ -274,10 +274,10 @@ class _Walk:
         """An index is computed once: addresses differ by numbers, and each instruction is made, printed and read."""
         if e.variables is None or not e.variables <= self.direct:
             return self.applied(e)
-        found = self.indices.get(id(e))
+        found = self.indices.get(e.number)
         if found is None:
-            found = self.indices[id(e)] = self.applied(e)
-            self.made[-1].append(id(e))
+            found = self.indices[e.number] = self.applied(e)
+            self.made[-1].append(e.number)
         return found
 
     def applied(self, e: Apply) -> Any:
